@@ -30,6 +30,7 @@ from etviz.graph.uses import Uses
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.load import read
 from etviz.loading.paired import HANDLES, pair
+from etviz.pipeline.relower import same_bits
 
 if TYPE_CHECKING:
     from etviz.analysis.findings import Findings
@@ -433,14 +434,10 @@ def _deviation(own: Sequence[Any], final: Sequence[Any]) -> float:
             worst = worst if a == b else math.inf
         elif a.shape != b.shape or a.dtype != b.dtype:
             return math.inf
-        elif not _same_bits(a, b):
+        elif not same_bits(a, b):
             error = (a.to(torch.float64) - b.to(torch.float64)).abs()
             worst = max(worst, float(error.nan_to_num(math.inf).max()), 5e-324)
     return worst
-
-
-def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return torch.equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b)))
 
 
 def _events(
