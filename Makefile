@@ -109,6 +109,8 @@ $(BENCH_INSTALLED): $(INSTALLED)
 
 zoo: install $(ZOO_INSTALLED) ## count false alarms and missed culprits on some 150 programs; writes docs/verdicts.md
 	TQDM_DISABLE=1 OMP_NUM_THREADS=1 $(BIN)/python -m tests.zoo
+	TQDM_DISABLE=1 OMP_NUM_THREADS=1 $(BIN)/python -m tests.language.matrix $(VENV)/zoo/language
+	TQDM_DISABLE=1 OMP_NUM_THREADS=1 $(BIN)/python -m tests.language.plants $(VENV)/zoo/language-plants
 
 $(ZOO_INSTALLED): $(INSTALLED)
 	HATCH_JUPYTER_BUILDER_SKIP_NPM=1 $(BIN)/python -m pip install --editable '.[zoo]'

@@ -16,6 +16,7 @@ import torch
 from etviz.evaluation.buffers import LARGE, Buffers
 from etviz.evaluation.limits import nbytes
 from etviz.graph.quantize_ops import DEQUANTIZE, conversion, grid_arguments, product_weights, unpacked_weights
+from etviz.graph.uses import gives_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,9 +38,10 @@ def has_unpacked(graph: Graph) -> bool:
 
 
 def largest_value(graph: Graph) -> int | None:
-    """Elements of the largest other value, None if a value's size is unknown."""
+    """Elements of the largest other tensor, None if a tensor's size is unknown."""
     parts = [(part, unpacked_weights(part)) for part in (graph, *graph.subgraphs.values())]
-    values = (node for part, weights in parts for node in part.nodes if node.name not in weights)
+    nodes = (node for part, weights in parts for node in part.nodes if node.name not in weights)
+    values = (node for node in nodes if not gives_number(node))
     sizes = [elements(meta) for node in values for meta in node.outputs]
     return None if None in sizes else max((size for size in sizes if size is not None), default=0)
 

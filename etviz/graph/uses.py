@@ -103,6 +103,11 @@ def is_size(node: Node) -> bool:
     return library in ("py", "executorch_prim") or rest.partition(".")[0] in ("sym_size", "sym_numel")
 
 
+def gives_number(node: Node) -> bool:
+    """True for nodes whose value is one number, not a tensor."""
+    return is_size(node) or node.target == "aten._local_scalar_dense.default"
+
+
 def only_moves(node: Node) -> bool:
     """True for operators whose results hold only their input's elements."""
     return item_of(node) is not None or node.target.partition(".")[2].partition(".")[0] in MOVING

@@ -127,7 +127,7 @@ def misfit(block: RunBlock, calls: Calls) -> str:
     for name, instruction, chain in zip(*columns, strict=True):
         if not name or chain < 0 or not (name.startswith(_KERNEL) or name == "DELEGATE_CALL"):
             continue
-        call = name.removeprefix(_KERNEL) if name.startswith(_KERNEL) else DELEGATE
+        call = name.removeprefix(_KERNEL).rpartition("::")[2] if name.startswith(_KERNEL) else DELEGATE
         if instruction not in calls.kernels:
             if calls.complete:
                 return f"instruction {instruction} calls {_text(call)} in the one and nothing in the other"

@@ -28,6 +28,8 @@ _MODULES: Final = {
     "kvcache": ("executorch.extension.llm.cache.update_and_attend",),
 }
 """By namespace: the modules that register its operators with torch."""
+_SLOW: Final = {("quantized_decomposed", "embedding"): "executorch.exir.passes._quant_patterns_and_replacements"}
+"""By namespace and beginning of a name: a module that only these operators need, since it takes a second."""
 _KERNELS: Final = {"llama": "extension/llm/custom_ops/*custom_ops_aot_lib.*"}
 """By namespace: executorch's shared library with its kernels.
 
@@ -48,11 +50,12 @@ def users_libraries() -> tuple[str, ...]:
 
 
 @functools.cache
-def load_operator_library(namespace: str) -> str:
+def load_operator_library(namespace: str, operator: str = "") -> str:
     """Register the operators of a namespace beside ATen; returns what is missing, or an empty string."""
     from etviz.upstream.executorch import quietly
 
-    for name in _MODULES.get(namespace, ()):
+    slow = (module for (of, start), module in _SLOW.items() if of == namespace and operator.startswith(start))
+    for name in (*_MODULES.get(namespace, ()), *slow):
         try:
             with quietly():
                 importlib.import_module(name)

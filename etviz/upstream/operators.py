@@ -85,7 +85,7 @@ def operator_of(target: str) -> Any:
     import torch
 
     namespace, name, overload = target.split(".")
-    missing = load_operator_library(namespace)
+    missing = load_operator_library(namespace, name)
     packet = getattr(getattr(torch.ops, namespace), name, None)
     if packet is None or overload not in packet.overloads():
         raise AttributeError(missing)
@@ -166,7 +166,7 @@ def runtime_operator(kernel: str) -> tuple[str, tuple[tuple[str, Any], ...]] | N
     if (known := LANGUAGE_OPERATORS.get(f"{namespace}.{name}.default")) is not None:
         arguments = parsed_schema(f"{namespace}.{name}.default", known.schema).arguments
         return f"{namespace}.{name}.default", tuple((a.name, a.default_value) for a in arguments)
-    load_operator_library(namespace)
+    load_operator_library(namespace, name)
     packet = getattr(getattr(torch.ops, namespace), name, None)
     overload = getattr(packet, overload_name or "default", None) or _without_out(packet, overload_name)
     if overload is None:
@@ -198,7 +198,7 @@ def edge_operator(target: str) -> Any:
     from executorch.exir.dialects._ops import ops
 
     namespace, name, overload = target.split(".")
-    load_operator_library(namespace)
+    load_operator_library(namespace, name)
     return getattr(getattr(getattr(ops.edge, namespace), name), overload)
 
 

@@ -51,8 +51,6 @@ PLANTS: dict[str, dict[str, Change]] = {
         "key cache: always slot 0": argument("update_cache", 0, 2, 0),
         "value cache: always slot 0": argument("update_cache", 3, 2, 0),
         "key cache: always slot 5": argument("update_cache", 2, 2, 5),
-        "causal offset 0": argument("custom_sdpa", 0, 3, 0),
-        "causal offset 20": argument("custom_sdpa", 1, 3, 20),
         "attention scale": argument("custom_sdpa", 1, 7, 0.5),
         "rope: other theta": constant("index.Tensor", 0, 0, lambda table: table**3),
         "rope: wrong direction": constant("index.Tensor", 1, 0, _negated),
@@ -70,7 +68,6 @@ PLANTS: dict[str, dict[str, Change]] = {
     },
     "quantized_cache": {
         "key cache: always slot 0": argument("update_cache", 0, 2, 0),
-        "causal offset 0": argument("custom_sdpa", 1, 3, 0),
         "attention scale": argument("custom_sdpa", 0, 7, 0.1),
         "stale weight": constant("linear", 5, 1, stale),
         "value heads swapped": constant("linear", 9, 1, swapped(16)),
