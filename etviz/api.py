@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import gc
 import importlib
+import inspect
 import os
 import sys
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from etviz.analysis.analysis import Analysis
 from etviz.analysis.profile import AUTO, scale_factor
@@ -34,7 +35,7 @@ from etviz.settings import options, use_libraries
 from etviz.view.widget.state import ViewState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import torch
     from executorch.devtools import Inspector
@@ -168,7 +169,7 @@ def _calls(example_inputs: Sequence[Any]) -> Sequence[Sequence[Any]]:
 
 @checked
 def load(
-    etdump: PathLike | bytes | bytearray | None = None,
+    etdump: PathLike | bytes | bytearray | Mapping[str, Any] | None = None,
     *,
     etrecord: PathLike | Any | None = None,
     debug_buffer: PathLike | bytes | bytearray | None = None,
@@ -197,7 +198,10 @@ def load(
     ----------
     etdump
         The runtime's recording; or a folder, a zip, a gzip or a microcontroller's log (with base64 blocks) that has
-        it and others under the names that ExecuTorch's runners use.
+        it and others under the names that ExecuTorch's runners use. Several programs that belong together
+        (``encoder.pte``, ``decoder.pte``) are a dict of these by name, or of dicts of this function's arguments:
+        ``{"encoder": "enc/", "decoder": {"etdump": "dec.etdp", "pte": "decoder.pte"}}``. They become the `methods` of
+        one Inspection; the first is shown first, and each other is read when it is asked for.
     outputs
         Outputs of a program, where there is no ETDump. Its final outputs: a list of tensors, numbers or raw files (a
         list of lists for several executions). Or the outputs of the probes of `etviz.probe`: a dict of lists by name
@@ -256,6 +260,8 @@ def load(
         If the reference can't be computed.
     """
     use_libraries(libraries)
+    if isinstance(etdump, Mapping):
+        return _load_programs(etdump, {name: value for name, value in locals().items() if value is not None})
     named = {"etdump": etdump, "etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte}
     paths, scratch = as_files(named)
     etdump = cast("PathLike | None", paths["etdump"])
@@ -305,6 +311,35 @@ def load(
         analysis = _analysis(findings)
         analysis = analysis if reference is None else analysis.against(reference)
     return _inspection(analysis, partial(_method_view, given) if given is not None else None)
+
+
+_OF_ALL: Final = (
+    *("delegate_metadata_parser", "delegate_time_scale_converter", "source_time_scale", "introduced", "metrics"),
+    "reference",
+)
+"""Arguments of `load` that hold for every one of several programs."""
+
+
+def _load_programs(programs: Mapping[str, Any], named: Mapping[str, Any]) -> Inspection:
+    """Several programs that belong together, as methods of one Inspection."""
+    if wrong := sorted(named.keys() - {"etdump", "libraries", *_OF_ALL}):
+        raise UsageError(f"{wrong[0]}= belongs to one program: give it in the dict of that program")
+    common = {name: named[name] for name in _OF_ALL if name in named}
+    names = tuple(programs)
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise UsageError("give a dict of programs by name: a path for each, or a dict of load's arguments")
+
+    def read_program(name: str) -> Inspection:
+        own = programs[name]
+        given = dict(own) if isinstance(own, Mapping) else {"etdump": own}
+        if unknown := sorted(map(str, given.keys() - inspect.signature(load).parameters.keys())):
+            raise UsageError(f"{name}: load has no argument {unknown[0]!r}")
+        findings = load(**{**common, **given}).analysis.findings
+        title = f"{name}: {findings.title}"
+        analysis = _analysis(replace(findings, name=name, methods=names, title=title))
+        return _inspection(analysis, lambda other: read_program(other).view)
+
+    return read_program(names[0])
 
 
 def _inputs(inputs: Any, calls: PathLike | None, method: str | None) -> Any:

@@ -83,6 +83,8 @@ class Findings:
         Looks whether the files that values still lie in are as they were; an `ArtifactError` if they are not.
     keep_alive
         A temporary folder that lasts as long as these findings.
+    name
+        The program's name, where several programs belong together; else empty.
     """
 
     title: str
@@ -110,6 +112,12 @@ class Findings:
     made: Mapping[str, Any] = field(default_factory=dict)
     check_files: Callable[[], None] = lambda: None
     keep_alive: Any = None
+    name: str = ""
+
+    @property
+    def shown_method(self) -> str:
+        """The method's name among `methods`: its program's, where several programs belong together."""
+        return self.name or self.method
 
 
 def program_file(findings: Findings) -> str | None:

@@ -105,7 +105,9 @@ class Zooms:
         return self._piece(self._rows.own(row).gap)
 
     def inputs(self, row: Any) -> Sequence[Any]:
-        gap = self._rows.own(row).gap
+        gap, compared = self._rows.own(row).gap, self._rows.tables.compared
+        if compared.replay is None and gap.instruction in (logged := compared.runs[gap.run].comparison.delegate_inputs):
+            return logged[gap.instruction]
         if gap.node.kernel == "delegate" and self._findings.zoom is None:
             return self._piece(gap).inputs
         return self._operator_alone(gap).piece.inputs

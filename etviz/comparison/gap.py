@@ -204,7 +204,7 @@ class Comparison:
     through others. `custom` are the metrics that users registered. `ill_defined` are the instructions that make
     integers of NaN or Inf, `nonfinite_inputs` then the program's inputs that hold such. `undetermined` is what the
     final outputs follow from if the program does not determine them. `explained` counts the instructions for
-    which hypotheses were tried.
+    which hypotheses were tried. `delegate_inputs` are what each delegate logged first, where nothing is compared.
     """
 
     gaps: list[Gap] = field(default_factory=list)
@@ -224,6 +224,7 @@ class Comparison:
     ill_defined: set[int] = field(default_factory=set)
     nonfinite_inputs: tuple[str, ...] = ()
     explained: int = 0
+    delegate_inputs: dict[int, list[Any]] = field(default_factory=dict)
     run: int = 0
     keeper: Keeper = field(default_factory=Keeper)
     custom: CustomMetrics = field(default_factory=CustomMetrics)

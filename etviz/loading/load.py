@@ -243,6 +243,9 @@ def _left_out(paired: Paired, notes: tuple[str, ...]) -> Compared:
             log = RuntimeLog(block, buffer, seen_later(paired.graph))
             for node in nodes:
                 values, note = _logged_values(paired, log, node)
+                if node.target == "delegate" and not note:
+                    whole = log.values(node.instruction)
+                    result.delegate_inputs[node.instruction] = [*whole[: len(whole) - len(values)]]
                 for output, value in enumerate(values):
                     gap = add_unpaired(result, node, output, value, reason + note, paired.pairing)
                     if gap is not None:

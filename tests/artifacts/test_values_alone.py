@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import etviz
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import read_etdump
 from tests.artifacts.conftest import Run
+from tests.programs import Executed
 
 
 @pytest.fixture
@@ -64,3 +66,22 @@ def test_nan_is_counted(tmp_path: Path) -> None:
     assert list(inspection.gaps["runtime_inf"]) == [1, 3]
     assert list(inspection.gaps["reference_nan"]) == [0, 0]
     assert "in 2 values, first in #0 log" in inspection.summary()
+
+
+def test_a_delegate_s_logged_inputs_need_no_reference(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    """They are what the same row has with a reference."""
+    program = executed("encoder")
+    whole = program.load()
+    pte = shutil.copy(program.path("pte"), tmp_path / "model.pte")
+    found = etviz.load(program.path("etdump"), debug_buffer=program.path("debug_buffer"), pte=pte)
+    rows = found.gaps.index[found.gaps["kind"] == "delegate"]
+    assert len(rows)
+    for row in rows:
+        own = found.row(row)
+        same = whole.gaps.index[whole.gaps["instruction"] == found.gaps["instruction"][row]][0]
+        wanted = [value for value in whole.row(same).inputs if isinstance(value, torch.Tensor)]
+        logged = [value for value in own.inputs if isinstance(value, torch.Tensor)]
+        assert logged
+        assert len(logged) <= len(wanted) or not wanted
+        for value in logged:
+            assert any(torch.equal(value, other) for other in wanted if other.shape == value.shape)

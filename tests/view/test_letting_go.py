@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ipywidgets
 import pytest
 from IPython.core.formatters import DisplayFormatter
 
@@ -78,3 +79,17 @@ def test_a_closed_view_is_forgotten(executed: Callable[[str], Executed]) -> None
     del widget
     gc.collect()
     assert gone() is None
+
+
+def test_a_slider_is_linked_when_nothing_is_selected(executed: Callable[[str], Executed]) -> None:
+    inspection = executed("encoder").load()
+    widget, slider = inspection.widget(), ipywidgets.IntSlider(max=len(inspection.gaps) - 1)
+    link = ipywidgets.link((widget, "row"), (slider, "value"))
+    assert inspection.selected is None
+    slider.value = 2
+    assert inspection.selected == widget.selected == 2
+    inspection.selected = 1
+    assert slider.value == 1
+    inspection.selected = None
+    assert (slider.value, widget.selected) == (1, None)
+    link.unlink()

@@ -86,7 +86,7 @@ def report_page(
     others
         Further methods of the program to choose from.
     """
-    methods = [one.findings.method for one in (analysis, *others)]
+    methods = [one.findings.shown_method for one in (analysis, *others)]
     held: dict[tuple[str, int], Answer] = {}
     for at, other in enumerate(others, 1):
         block = laid_out(*_answers(other, tensors, other.title, None, methods))

@@ -122,8 +122,8 @@ def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dic
             "modules": _tree(analysis.modules, rows, buffers),
         },
         "edges": buffers.add(_edge_pairs(analysis), "int32"),
-        "method": analysis.findings.method,
-        "methods": [analysis.findings.method],
+        "method": analysis.findings.shown_method,
+        "methods": [analysis.findings.shown_method],
         "timeline": _timed(analysis.profile),
         "attribution": attribution and attribution | {"sum": as_text(attribution["sum"])},
     }

@@ -76,7 +76,7 @@ class ViewState(traitlets.HasTraits):
     @property
     def methods(self) -> list[str]:
         found = self.analysis.findings
-        return list(found.methods) if self._read_method is not None else [found.method]
+        return list(found.methods) if self._read_method is not None else [found.shown_method]
 
     @property
     def seen(self) -> list[Analysis]:
@@ -90,7 +90,7 @@ class ViewState(traitlets.HasTraits):
         UsageError
             If the program has no such method.
         """
-        own = self.analysis.findings.method
+        own = self.analysis.findings.shown_method
         if name == own:
             return self
         if self._read_method is None or name not in self.methods:

@@ -87,6 +87,8 @@ class InspectionWidget(anywidget.AnyWidget):
     _css = traitlets.Unicode().tag(sync=True)
 
     selected = traitlets.Int(None, min=0, allow_none=True).tag(sync=True, echo_update=False)
+    row = traitlets.Int(0, min=0).tag(sync=True)
+    """The row that was selected last: a number also while none is selected, so that a slider can be linked to it."""
     sort_by = traitlets.Unicode("introduced_severity").tag(sync=True, echo_update=False)
     descending = traitlets.Bool(True).tag(sync=True, echo_update=False)
     filter = traitlets.Unicode("").tag(sync=True, echo_update=False)
@@ -160,7 +162,12 @@ class InspectionWidget(anywidget.AnyWidget):
     def _let_go(self, _program: object) -> None:
         self._cached_tensor.cache_clear()
 
-    @traitlets.validate("selected")
+    @traitlets.observe("selected", "row")
+    def _follow_row(self, change: Any) -> None:
+        if change.new is not None:
+            self.selected = self.row = change.new
+
+    @traitlets.validate("selected", "row")
     def _check_selected(self, proposal: Any) -> Any:
         return self.state.check_selected(proposal)
 
