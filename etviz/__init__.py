@@ -21,6 +21,8 @@ _load, __dir__, __all__ = lazy_loader.attach(
         "calls.lint": ["lint_calls"],
         "calls.recorder": ["record_calls"],
         "decoding.decode": ["decode"],
+        "decoding.invariants": ["Invariants", "invariants"],
+        "decoding.port_card": ["PortCard", "port_card"],
         "decoding.result": ["Decode"],
         "parity.parity": ["parity"],
         "parity.result": ["Parity"],

@@ -247,10 +247,10 @@ def _findings(
     sequence = _Sequence(prompts)
     position, generated = 0, False
     for place, (number, call) in enumerate(calls):
-        for note in call.notes:
-            if note.startswith("generate") and generated and not call.fresh:
-                yield WrongCall(number, "reset", "a second generate without a reset", "reset() between prompts", NOTE)
-            generated = generated or note.startswith("generate")
+        notes = [note for note in call.notes if note.startswith("generate")]
+        if generated and notes and not call.fresh:
+            yield WrongCall(number, "reset", "a second generate without a reset", "reset() between prompts", NOTE)
+        generated = generated or bool(notes)
         if len(call.inputs) != len(form.names):
             yield WrongCall(number, "inputs", f"{len(call.inputs)} inputs", f"{len(form.names)}")
             continue
@@ -264,12 +264,12 @@ def _findings(
         known = _position(call, form)
         begins = sequence.begins(ids)
         if call.fresh or begins or (known == 0 and not driver.stateless):
-            if begins:
-                if known not in (0, None) or (known is None and place and not call.fresh):
-                    said = f"none before prompt {sequence.number + 1}"
-                    yield WrongCall(number, "reset", said, "a reset, and position 0, for another prompt")
-                sequence.number += 1
+            if begins and (known not in (0, None) or (known is None and place and not call.fresh)):
+                said = f"none before prompt {sequence.number + 1}"
+                yield WrongCall(number, "reset", said, "a reset, and position 0, for another prompt")
+            sequence.number += begins or call.fresh
             sequence.fed, position = [], 0
+        yield from _prompted(number, form, ids, sequence)
         sequence.fed += ids
         if driver.stateless:
             position = 0
@@ -280,6 +280,16 @@ def _findings(
             yield WrongCall(number, form.names[form.tokens], f"{len(ids)} tokens", f"at most {driver.chunk}")
         yield from _compared(number, call, driver, form, ids, position)
         position = (known if known is not None else position) + len(ids)
+
+
+def _prompted(number: int, form: Form, ids: list[int], sequence: _Sequence) -> Iterator[WrongCall]:
+    """Tokens that are not those of the prompt."""
+    prompt = sequence.prompts[sequence.number] if 0 <= sequence.number < len(sequence.prompts) else []
+    wanted = prompt[len(sequence.fed) : len(sequence.fed) + len(ids)]
+    if ids[: len(wanted)] != wanted:
+        at = next(place for place, pair in enumerate(zip(ids, wanted, strict=False)) if pair[0] != pair[1])
+        said = f"token {wanted[at]}, number {len(sequence.fed) + at} of prompt {sequence.number}"
+        yield WrongCall(number, form.names[form.tokens], f"token {ids[at]}", said)
 
 
 def _require_same_program(calls: Sequence[tuple[int, RecordedCall]], form: Form) -> None:

@@ -99,7 +99,7 @@ def decode(
     if log != "auto":
         raise UsageError(f"log must be 'auto', found {log!r}")
     words = tokenizer_of(tokenizer)
-    ids = [words.ids(prompt, number) for number, prompt in enumerate(_listed(prompts))]
+    ids = [words.ids(prompt, number) for number, prompt in enumerate(listed(prompts))]
     folder = Scratch()
     session = open_session(program, ids, steps, driver, Path(folder.name), method, strict, timeout, lowering)
     own = None if reference is None else _logits_function(reference)
@@ -178,7 +178,7 @@ class _Writer:
     def _choose(self, last: torch.Tensor) -> None:
         import torch
 
-        row = _rows(self.calls[-1], last)[-1][1]
+        row = rows_of(self.calls[-1], last)[-1][1]
         logits = last[row] if self.own is None else _own(self.own, self.ids, last.shape[1])[-1]
         self.ids.append(int(torch.nan_to_num(logits, -torch.inf).argmax()))
         if len(self.ids) < self.length:
@@ -188,13 +188,13 @@ class _Writer:
         """Where each position's logits are, the first ones if several calls give them."""
         found: dict[int, Position] = {}
         for at, (call, logits) in enumerate(zip(self.calls, self.outputs, strict=True)):
-            for position, row in _rows(call, logits):
+            for position, row in rows_of(call, logits):
                 if position < len(self.ids) - 1:
                     found.setdefault(position, Position(at, row, position))
         return list(found.values())
 
 
-def _rows(call: Call, logits: torch.Tensor) -> list[tuple[int, int]]:
+def rows_of(call: Call, logits: torch.Tensor) -> list[tuple[int, int]]:
     """``(position, row of the logits)`` of a call: a row for each token, or one for the last."""
     count, rows = len(call.ids), len(logits)
     if rows >= count:
@@ -211,7 +211,7 @@ def _ended(number: int, position: int, needed: int, error: PairingError) -> str:
     )
 
 
-def _listed(prompts: Any) -> list[Any]:
+def listed(prompts: Any) -> list[Any]:
     """Prompts as a list."""
     if isinstance(prompts, str) or hasattr(prompts, "flatten"):
         return [prompts]

@@ -17,7 +17,9 @@ class Cache(nn.Module):
     Parameters
     ----------
     fault
-        What is wrong: "", "mask" (sees one position too much), "stale" (entries of the last sequence stay visible).
+        What is wrong: "mask" (one position too much is seen), "stale" (entries of the last sequence stay visible),
+        "short ring" (the ring holds no more than the window), "ring start" (a chunk does not go on at the ring's
+        start); "" if nothing is.
     window
         Positions of a ring; 0 for a plain cache.
     """
@@ -38,9 +40,9 @@ class Cache(nn.Module):
 
     def forward(self, x: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         q, k, v = self.qkv(x).chunk(3, -1)
-        places = positions % self.size
+        places = positions % self.size if self.window else positions
         if self.fault == "ring start" and self.window:
-            places = (positions + (positions >= self.size)) % self.size
+            places = (positions[:1] % self.size + positions - positions[:1]).clamp(max=self.size - 1)
         self.k_cache.index_copy_(1, places, k)
         self.v_cache.index_copy_(1, places, v)
         self.written.index_copy_(0, places, positions + 1)
@@ -49,7 +51,7 @@ class Cache(nn.Module):
         if self.window:
             seen = seen & (gap < self.window)
         if self.fault == "stale":
-            seen = (self.written > 0)[None].expand(len(positions), -1)
+            seen = (self.written > 0)[None] & (gap > -ROOM)
         scores = q @ self.k_cache.transpose(1, 2) / math.sqrt(WIDTH)
         scores = scores.masked_fill(~seen[None], -1e9) if mask is None else scores + mask
         return self.out(scores.softmax(-1) @ self.v_cache)
@@ -89,3 +91,45 @@ def masked_driver(ids: Any, position: int) -> tuple[torch.Tensor, ...]:
     tokens, positions = driver(ids, position)
     hidden = positions[:, None] < torch.arange(ROOM)[None]
     return tokens, positions, torch.where(hidden, -1e4, 0.0)
+
+
+class Listener(nn.Module):
+    """A decoder of speech: ``forward(tokens [1, 1], input_pos [1], encoded [1, 4, WIDTH])``.
+
+    Keys and values of the encoder's output are computed at position 0 and kept; with `fault`, only in the first call
+    after the program was loaded.
+    """
+
+    filled: torch.Tensor
+    k_cross: torch.Tensor
+    v_cross: torch.Tensor
+
+    def __init__(self, fault: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.fault = fault
+        self.embed = nn.Embedding(WORDS, WIDTH)
+        self.layer = Cache()
+        self.cross = nn.Linear(WIDTH, 2 * WIDTH, bias=False)
+        self.head = nn.Linear(WIDTH, WORDS, bias=False)
+        for name in ("k_cross", "v_cross"):
+            self.register_buffer(name, torch.zeros(1, 4, WIDTH))
+        self.register_buffer("filled", torch.zeros(1))
+        for parameter in self.parameters():
+            parameter.requires_grad_(False)
+
+    def forward(self, tokens: torch.Tensor, input_pos: torch.Tensor, encoded: torch.Tensor) -> torch.Tensor:
+        first = (self.filled == 0) if self.fault else (input_pos[:1] == 0)
+        for cache, new in zip((self.k_cross, self.v_cross), self.cross(encoded).chunk(2, -1), strict=True):
+            cache.copy_(torch.where(first, new, cache))
+        self.filled.copy_(torch.ones(1))
+        x = self.embed(tokens)
+        x = x + self.layer(x, input_pos, None)
+        scores = x @ self.k_cross.transpose(1, 2) / math.sqrt(WIDTH)
+        return self.head(x + scores.softmax(-1) @ self.v_cross)
+
+
+def hearing(seed: int) -> Any:
+    """The calls of a `Listener` that hears one utterance."""
+    encoded = torch.randn(1, 4, WIDTH, generator=torch.Generator().manual_seed(seed))
+    return lambda ids, position: (*driver(ids, position), encoded)

@@ -46,12 +46,13 @@ def test_right_calls(make: Any) -> None:
 
 
 def test_position_off_by_one() -> None:
-    """The position stands still once, as in pytorch/executorch 11123's class of runners."""
+    """The position stands still once: pytorch/executorch#15286, whose runner did not count generated tokens."""
     found = _said(_changed(_steps(), 4, 1, lambda value: value - 1))
     assert found == [(4, "input 1", "5", "6")]
 
 
 def test_wrong_type_and_shape_of_a_mask() -> None:
+    """A mask in another type or layout than the program's: pytorch/executorch#18812 builds one by hand in the app."""
     half = _said(_changed(_steps(masked_driver), 2, 2, torch.Tensor.half), masked_driver)
     assert (2, "input 2", "float16 [1, 12]", "float32 [1, 12]") in half
     assert len(half) == 4
@@ -62,7 +63,7 @@ def test_wrong_type_and_shape_of_a_mask() -> None:
 
 
 def test_window_of_a_mask() -> None:
-    """The mask hides one position too much."""
+    """The mask hides one position too much: pytorch/executorch#22285."""
 
     def narrow(value: torch.Tensor) -> torch.Tensor:
         changed = value.clone()
@@ -74,6 +75,7 @@ def test_window_of_a_mask() -> None:
 
 
 def test_no_reset_between_prompts() -> None:
+    """The runner of pytorch/executorch#19447 did not reset between the prompts of its loop."""
     calls = [
         *(driver([token], at) for at, token in enumerate(IDS[:4])),
         *(driver([token], 4 + at) for at, token in enumerate([7, 7])),
@@ -83,6 +85,15 @@ def test_no_reset_between_prompts() -> None:
     assert (4, "reset", "none before prompt 1", "a reset, and position 0, for another prompt") in found
     assert (4, "input 1", "4", "0") in found
     assert {row[0] for row in found} == {4}
+
+
+def test_missing_blank() -> None:
+    """A transducer's predictor begins with the blank; the runner of pytorch/executorch#16509 left it out."""
+    blank = 23
+    right = [driver([token], at) for at, token in enumerate([blank, *IDS[:3]])]
+    assert _said(right, prompts=[[blank]]) == []
+    found = _said([driver([token], at) for at, token in enumerate(IDS[:3])], prompts=[[blank]])
+    assert found == [(0, "input 0", "token 3", "token 23, number 0 of prompt 0")]
 
 
 def test_a_second_generate_without_a_reset(tmp_path: Path) -> None:
@@ -101,6 +112,7 @@ def test_beyond_the_room() -> None:
 
 
 def test_chunk_longer_than_the_program_takes() -> None:
+    """A prompt in one chunk that is longer than the window: pytorch/executorch#21384."""
     bounded = etviz.Driver(driver, chunk=2, room=ROOM)
     assert _said(_steps(), bounded) == [(0, "input 0", "3 tokens", "at most 2")]
 
@@ -117,7 +129,10 @@ def test_nan_and_unknown_tokens() -> None:
 
 
 def test_padding() -> None:
-    """A program that always takes four tokens: padded prompts are right, padding with other shapes is not."""
+    """A program that always takes four tokens (pytorch/executorch#19447: stale tokens in the last chunk).
+
+    Padded prompts are right; a shorter input is not.
+    """
 
     def padded(ids: Any, position: int) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.tensor([[*ids, *[0] * (4 - len(ids))]]), torch.tensor([position])
@@ -153,6 +168,8 @@ class _Quantized(nn.Module):
 
 
 def test_mask_that_a_quantized_input_cannot_hold(tmp_path: Path) -> None:
+    """−inf where a quantized mask holds −64 at least: pytorch/executorch#8736 gives masks a number instead."""
+
     def make(ids: Any, position: int) -> tuple[torch.Tensor, ...]:
         return torch.tensor([list(ids)]), torch.tensor([position]), torch.full((1, 4), -60.0)
 

@@ -1,0 +1,400 @@
+"""`invariants`: what must hold of a program's calls, whatever the reference says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+import torch
+from tqdm.auto import tqdm
+
+from etviz.artifacts.scratch import Scratch
+from etviz.calls.driver import Call, Driver
+from etviz.calls.lint import Form
+from etviz.calls.session import Session, open_session
+from etviz.calls.tokens import tokenizer_of
+from etviz.decoding.decode import listed, rows_of
+from etviz.decoding.forced import follow
+from etviz.errors import ExecutionError, UsageError, checked
+from etviz.evaluation.replay import Replay, question
+from etviz.evaluation.values import flat_values
+from etviz.pipeline.lower import flatten
+from etviz.tensors.metrics import EPS, THRESHOLD
+
+if TYPE_CHECKING:
+    from etviz.calls.driver import Make
+
+HOLDS, WITHIN, BROKEN, SKIPPED = "holds", "within noise", "broken", "not applicable"
+COLUMNS: Final = (
+    *("invariant", "status", "prompt", "call", "position", "module", "operator", "severity", "max_abs", "detail"),
+)
+_HALF: Final = math.sqrt(EPS["float32"])
+"""Relative difference at which half of the digits of a float32 number are lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One of two ways to feed a sequence.
+
+    Attributes
+    ----------
+    calls
+        From the initial state on.
+    first
+        Number of the first call that feeds the compared sequence.
+    said
+        Description, such as "3 tokens a call".
+    """
+
+    calls: tuple[Call, ...]
+    first: int
+    said: str
+
+
+class Invariants:
+    """What holds of a program's calls. Made by `etviz.invariants`.
+
+    Attributes
+    ----------
+    table
+        DataFrame with a row for each invariant and prompt: ``invariant``, ``status`` (``holds`` bit for bit,
+        ``within noise``, ``broken`` or ``not applicable``), ``prompt``, the first ``call`` and ``position`` that break
+        it, the ``module`` and the ``operator`` where the reference's values differ first, ``severity`` (RMSE of that
+        position's logits over their noise), ``max_abs`` (of all logits) and ``detail``.
+    """
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        self.table = table
+
+    @property
+    def broken(self) -> pd.DataFrame:
+        """The rows of `table` that are broken."""
+        return self.table[self.table["status"] == BROKEN]
+
+    @property
+    def holds(self) -> bool:
+        """True if nothing is broken."""
+        return not len(self.broken)
+
+    def summary(self) -> str:
+        """A line for each invariant, the broken ones first."""
+        tried = self.table[self.table["status"] != SKIPPED]
+        head = f"{len(self.broken)} of {len(tried)} invariants are broken." if len(tried) else "Nothing could be tried."
+        order = {BROKEN: 0, WITHIN: 1, HOLDS: 2, SKIPPED: 3}
+        lines = [
+            (order[status], f"{status}: {invariant}, prompt {prompt}: {detail}")
+            for status, invariant, prompt, detail in self.table[["status", "invariant", "prompt", "detail"]].to_numpy()
+        ]
+        return "\n".join([head, *(said for _, said in sorted(lines, key=lambda line: line[0]))])
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+
+@checked
+def invariants(
+    program: Any,
+    prompts: Any,
+    *,
+    driver: Driver | Make | Sequence[Any] | None = None,
+    tokenizer: Any = None,
+    method: str | None = None,
+    strict: bool = False,
+    timeout: float | None = None,
+    **lowering: Any,
+) -> Invariants:
+    """Check what must hold of a program's calls, without another model to compare with.
+
+    The program is fed the same tokens in different ways, which must give the same logits: twice; in chunks of every
+    length and token by token; after another sequence and from the initial state; with other tokens as padding; up to
+    its last position, beyond which it must refuse.
+
+    Differences are compared with measured rounding noise. Of a broken invariant the first call and position are named;
+    and, if the program's own graph breaks it too, the first module whose values differ.
+
+    Parameters
+    ----------
+    program, prompts, tokenizer, method, strict, timeout, lowering
+        As for `etviz.decode`.
+    driver
+        As for `etviz.decode`; a list with a driver for each prompt where sequences differ by more than their tokens,
+        such as the encoder's output.
+
+    Raises
+    ------
+    UsageError
+        If an argument makes no sense, or no driver fits.
+    LoweringError
+        If upstream refuses the model.
+    ExecutionError
+        If a run fails within the program's room.
+
+    Examples
+    --------
+    >>> etviz.invariants("model.pte", [[1, 5, 9]]).summary()  # doctest: +SKIP
+    """
+    words = tokenizer_of(tokenizer)
+    ids = [words.ids(prompt, number) for number, prompt in enumerate(listed(prompts))]
+    drivers: list[Any] = list(driver) if isinstance(driver, (list, tuple)) else [driver] * len(ids)
+    if len(drivers) != len(ids):
+        raise UsageError(f"driver has {len(drivers)} functions for {len(ids)} prompts; give one, or one for each")
+    with Scratch() as scratch:
+        session = open_session(program, ids, 0, drivers[0], Path(scratch), method, strict, timeout, lowering)
+        made = [_like(session.driver, each, drivers[0]) for each in drivers]
+        checker = _Checker(session)
+        rows: list[dict[str, Any]] = []
+        for number in tqdm(range(len(ids)), desc="etviz", unit="prompt", leave=False):
+            for found in _all(checker, made, ids, number):
+                rows.append({"prompt": number, **found})
+    return Invariants(pd.DataFrame(rows, columns=list(COLUMNS)))
+
+
+def _like(driver: Driver, make: Any, first: Any) -> Driver:
+    """The driver of a prompt: like the first one's, with another function."""
+    if make is None or make is first:
+        return driver
+    return make if isinstance(make, Driver) else replace(driver, make=make)
+
+
+def _all(checker: _Checker, drivers: Sequence[Driver], prompts: Sequence[Sequence[int]], number: int) -> Iterator[Any]:
+    driver, ids = drivers[number], list(prompts[number])
+    if driver.room is not None and len(ids) > driver.room:
+        raise UsageError(f"prompt {number} has {len(ids)} tokens, and the program has room for {driver.room}")
+    plain = _way(driver, ids, 1, "token by token")
+    yield checker.compare("the same run twice", plain, replace(plain, said="again"), twice=True)
+    yield from _chunks(checker, driver, ids, plain)
+    yield _sequences(checker, drivers, prompts, number, plain)
+    yield _padding(checker, driver, ids)
+    yield from _context(checker, driver, ids)
+
+
+def _way(driver: Driver, ids: Sequence[int], size: int, said: str) -> Way:
+    return Way(tuple(driver.prefill(ids, size)), 0, said)
+
+
+def _skipped(invariant: str, why: str) -> dict[str, Any]:
+    return {"invariant": invariant, "status": SKIPPED, "detail": why}
+
+
+def _chunks(checker: _Checker, driver: Driver, ids: Sequence[int], plain: Way) -> Iterator[Any]:
+    name = "chunks = token by token"
+    sizes = range(2, min(driver.chunk, len(ids)) + 1)
+    if not sizes:
+        yield _skipped(name, "a call takes one token" if driver.chunk < 2 else "the prompt has one token")
+    for size in sizes:
+        yield checker.compare(name, plain, _way(driver, ids, size, f"{size} tokens a call"))
+
+
+def _sequences(
+    checker: _Checker, drivers: Sequence[Driver], prompts: Sequence[Sequence[int]], number: int, plain: Way
+) -> dict[str, Any]:
+    name = "after another sequence = alone"
+    driver = drivers[number]
+    if driver.stateless:
+        return _skipped(name, "the program keeps no state")
+    if not Form.of(driver).positions:
+        return _skipped(name, "the calls say no position, so a sequence cannot begin anew without a reset")
+    other = (number + 1) % len(prompts)
+    before = list(prompts[other]) if other != number else list(reversed(prompts[number]))
+    first = _way(drivers[other], before, 1, "")
+    way = Way((*first.calls, *plain.calls), len(first.calls), "after another sequence")
+    return checker.compare(name, plain, way)
+
+
+def _padding(checker: _Checker, driver: Driver, ids: Sequence[int]) -> dict[str, Any]:
+    name = "padding has no effect"
+    form = Form.of(driver) if driver.chunk > 1 else None
+    if form is None or not form.padded:
+        return _skipped(name, "calls are not padded")
+    size = max(1, min(driver.chunk, len(ids)) // 2)
+    plain = _way(driver, ids, size, "as it is")
+    calls = tuple(replace(call, inputs=_padded(call, form)) for call in plain.calls)
+    return checker.compare(name, plain, Way(calls, 0, "with other tokens as padding"))
+
+
+def _padded(call: Call, form: Form) -> tuple[Any, ...]:
+    """The same inputs, flat, with other tokens behind the ids."""
+    flat = flatten(call.inputs)
+    tokens = flat[form.tokens].clone()
+    row = tokens.view(-1)
+    row[len(call.ids) :] = row[0] if int(row[0]) != 0 else 1
+    flat[form.tokens] = tokens
+    return tuple(flat)
+
+
+def _context(checker: _Checker, driver: Driver, ids: Sequence[int]) -> Iterator[Any]:
+    name = "the whole room"
+    if driver.room is None or driver.stateless:
+        said = "each call takes the whole sequence" if driver.stateless else "the program does not say its room"
+        yield _skipped(name, said)
+        return
+    whole = (list(ids) * (driver.room // len(ids) + 1))[: driver.room]
+    plain = _way(driver, whole, 1, "token by token")
+    size = min(driver.chunk, len(whole))
+    yield checker.compare(name, plain, _way(driver, whole, size, f"{size} tokens a call"), twice=size == 1)
+    beyond = replace(driver, room=None).call(whole[:1], driver.room)
+    try:
+        checker.run((*plain.calls, beyond))
+    except ExecutionError:
+        yield {"invariant": "beyond the room", "status": HOLDS, "detail": "the program refuses the call"}
+        return
+    said = f"the program accepts position {driver.room}, and has room for {driver.room}: its result means nothing"
+    yield {
+        **{"invariant": "beyond the room", "status": BROKEN, "call": len(plain.calls), "position": driver.room},
+        "detail": said,
+    }
+
+
+class _Checker:
+    """Runs ways to feed a sequence, and compares their logits."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._known: dict[int, tuple[tuple[Call, ...], list[torch.Tensor]]] = {}
+        self._noises: dict[int, tuple[tuple[Call, ...], dict[int, float]]] = {}
+
+    def run(self, calls: tuple[Call, ...], *, again: bool = False) -> list[torch.Tensor]:
+        """The runtime's logits of each call."""
+        known = self._known.get(id(calls))
+        if known is None or again:
+            found = self._session.runtime(calls)
+            self._known[id(calls)] = (calls, found)  # keeps the calls, so that their id stays theirs
+            return found
+        return known[1]
+
+    def compare(self, name: str, plain: Way, other: Way, *, twice: bool = False) -> dict[str, Any]:
+        """A row of the table: both ways must give the same logits at the same positions."""
+        first, second = self.run(plain.calls), self.run(other.calls, again=twice)
+        one, two = _by_position(plain, first), _by_position(other, second)
+        shared = [position for position in one if position in two]
+        if not shared:
+            return _skipped(name, f"{other.said}: no position has logits both ways")
+        gaps = {at: (one[at][1] - two[at][1]).double() for at in shared}
+        finite = all(bool(one[at][1].isfinite().all() and two[at][1].isfinite().all()) for at in shared)
+        most = max(float(gap.nan_to_num(0.0).abs().max()) for gap in gaps.values())
+        row = {"invariant": name, "max_abs": most, "severity": 0.0}
+        if finite and most == 0:
+            return {**row, "status": HOLDS, "detail": f"{other.said}: {len(shared)} positions, bit for bit"}
+        noise = {at: self._noise(plain, other, at) for at in shared}
+        ratios = {at: _severity(float(gap.square().mean().sqrt()), noise[at]) for at, gap in gaps.items()}
+        wrong = [at for at, ratio in ratios.items() if not ratio < THRESHOLD]
+        row["severity"] = max(ratios.values())
+        if finite and not wrong:
+            return {**row, "status": WITHIN, "detail": f"{other.said}: {row['severity']:.2g} times the noise at most"}
+        at = min(wrong, default=min(shared))
+        module, operator, said = self._where(plain, other)
+        return {
+            **row,
+            **{"status": BROKEN, "call": two[at][0], "position": at, "module": module, "operator": operator},
+            "severity": ratios[at],
+            "detail": f"{other.said}, call {two[at][0]}: the logits of position {at} differ from {plain.said} by "
+            f"{ratios[at]:.2g} times the noise; {said}",
+        }
+
+    def _noise(self, plain: Way, other: Way, position: int) -> float:
+        return math.hypot(*(self._noise_of(way).get(position, 0.0) for way in (plain, other)))
+
+    def _noise_of(self, way: Way) -> dict[int, float]:
+        """RMS noise of each position's logits."""
+        known = self._noises.get(id(way.calls))
+        if known is None:
+            waiting = [flatten(call.inputs) for call in way.calls]
+            found = follow(self._session.replay, Asker(waiting))
+            logits = [torch.tensor([[row[0]] for row in call]) for call in found]
+            noises = {at: float(row) for at, (_, row) in _by_position(way, logits).items()}
+            known = self._noises[id(way.calls)] = (way.calls, noises)
+        return known[1]
+
+    def _where(self, plain: Way, other: Way) -> tuple[str, str, str]:
+        """The first module whose values differ between two ways in the reference, and its operator."""
+        sides = []
+        for way in (plain, other):
+            inputs = [flatten(call.inputs) for call in way.calls]
+            counts = [len(call.ids) for call in way.calls]
+            found = values_of(self._session.replay, inputs, way.first)
+            sides.append(_rows_by_module(found, counts[way.first :]))
+        for name, (operator, rows) in sides[0].items():
+            mine, theirs = rows, sides[1].get(name, ("", {}))[1]
+            for at in sorted(set(mine) & set(theirs)):
+                gap = float((mine[at] - theirs[at]).norm())
+                if not gap <= _HALF * float(mine[at].norm()):
+                    return name, operator, f"the program's graph breaks it in {name} ({operator}), at position {at}"
+        return "", "", "the program's graph does not break it, so its kernels do: compare them with etviz.decode"
+
+
+class Asker:
+    """Gives the inputs of calls, one after the other; see `Follow`."""
+
+    def __init__(self, calls: Sequence[Sequence[Any]]) -> None:
+        self._calls, self._at = calls, 0
+
+    def __call__(self, last: torch.Tensor | None) -> Sequence[Any] | None:
+        if last is None:
+            self._at = 0
+        else:
+            self._at += 1
+        return self._calls[self._at] if self._at < len(self._calls) else None
+
+
+def _severity(rmse: float, noise: float) -> float:
+    if rmse == 0:
+        return 0.0
+    return rmse / noise if noise else math.inf
+
+
+def _by_position(way: Way, logits: Sequence[torch.Tensor]) -> dict[int, tuple[int, torch.Tensor]]:
+    """By position, the number of the call and the row of its logits; the first call that gives one counts."""
+    found: dict[int, tuple[int, torch.Tensor]] = {}
+    for number, (call, values) in enumerate(zip(way.calls, logits, strict=True)):
+        if number >= way.first:
+            for position, row in rows_of(call, values):
+                found.setdefault(position, (number, values[row]))
+    return found
+
+
+@question
+def values_of(replay: Replay, calls: Sequence[Sequence[Any]], first: int) -> list[list[list[Any]]]:
+    """The reference's values of calls that follow one another.
+
+    Returns
+    -------
+    list
+        For each call from the `first` on, a list of module, operator and value, in program order: the last value of
+        each module.
+    """
+    evaluator = replay.fresh()
+    found: list[list[list[Any]]] = []
+    for number, inputs in enumerate(calls):
+        last: dict[str, list[Any]] = {}
+
+        def seen(node: Any, value: Any, last: dict[str, list[Any]] = last) -> None:
+            for item in flat_values(getattr(value, "reference", value)):
+                if isinstance(item, torch.Tensor) and item.is_floating_point() and item.ndim > 1:
+                    last.pop(node.module or node.name, None)
+                    last[node.module or node.name] = [node.module or node.name, node.target, item.clone()]
+
+        evaluator.run(inputs, seen, replay=False)
+        if number >= first:
+            found.append(list(last.values()))
+    return found
+
+
+def _rows_by_module(
+    calls: Sequence[Sequence[Sequence[Any]]], counts: Sequence[int]
+) -> dict[str, tuple[str, dict[int, torch.Tensor]]]:
+    """By module, its operator and the values of each position, where the second axis is that of positions."""
+    found: dict[str, tuple[str, dict[int, torch.Tensor]]] = {}
+    position = 0
+    for call, count in zip(calls, counts, strict=True):
+        for name, operator, value in call:
+            if value.shape[1] >= count:
+                rows = found.setdefault(name, (operator, {}))[1]
+                rows |= {
+                    position + at: value[:, at].double().flatten() for at in range(count) if value.shape[1] <= 4 * count
+                }
+        position += count
+    return found

@@ -1,0 +1,299 @@
+"""`port_card`: a port's ladder, from the original model to the runtime, one row a stage."""
+
+from __future__ import annotations
+
+import copy
+import html
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+import torch
+
+from etviz.artifacts.files import whole_file
+from etviz.artifacts.scratch import Scratch
+from etviz.calls.logits import logits_of
+from etviz.calls.session import open_session
+from etviz.calls.tokens import tokenizer_of
+from etviz.decoding.decode import listed, rows_of
+from etviz.decoding.forced import follow
+from etviz.decoding.invariants import Asker
+from etviz.decoding.measures import measures
+from etviz.errors import EtvizError, UsageError, checked
+from etviz.evaluation.replay import Replay, question
+from etviz.parity.parity import parity
+from etviz.parity.runs import Arguments, run, tensor_in
+from etviz.pipeline.lower import flatten
+from etviz.tensors.metrics import THRESHOLD
+from etviz.text import markdown
+
+if TYPE_CHECKING:
+    from etviz.artifacts.files import PathLike
+    from etviz.calls.driver import Call, Driver, Make
+    from etviz.parity.result import Parity
+
+COLUMNS: Final = ("stage", "against", "kl", "agreement", "max_abs", "severity", "wer", "worst", "differs")
+_HEAD: Final = ("stage", "KL", "same token", "max Δ", "Δ / noise", "WER", "differs first in")
+_STYLE: Final = (
+    "body{font:14px system-ui;margin:2em;max-width:60em}table{border-collapse:collapse}"
+    "td,th{padding:.3em .8em;border-bottom:1px solid #ddd;text-align:right}"
+    "td:first-child,th:first-child{text-align:left}"
+    "tr.first{background:#fdecea;font-weight:600}pre{white-space:pre-wrap;background:#f6f6f6;padding:1em}"
+)
+
+
+def word_error_rate(reference: str, text: str) -> float:
+    """Word error rate: substitutions, deletions and insertions over the number of words of the reference.
+
+    The edit distance of V. I. Levenshtein (1966), over words. NaN for a reference without words.
+
+    Examples
+    --------
+    >>> word_error_rate("the cat sat", "the bat sat down")
+    0.6666666666666666
+    """
+    wanted, found = reference.split(), text.split()
+    if not wanted:
+        return math.nan
+    row = list(range(len(found) + 1))
+    for at, word in enumerate(wanted, 1):
+        diagonal, row[0] = row[0], at
+        for place, other in enumerate(found, 1):
+            diagonal, row[place] = row[place], min(diagonal + (word != other), row[place] + 1, row[place - 1] + 1)
+    return row[-1] / len(wanted)
+
+
+class PortCard:
+    """The ladder of a port. Made by `etviz.port_card`; a notebook shows it as a table.
+
+    Attributes
+    ----------
+    table
+        DataFrame with a row for each stage, from ``original`` to ``runtime``: ``stage``; ``against``, the stage before;
+        ``kl`` (mean, in nats, of the logits against the stage before); ``agreement`` (share of positions where the most
+        likely token is that of the original); ``max_abs`` of the logits against the stage before; ``severity`` (the
+        largest RMSE of a position's logits over their measured noise); ``wer`` (word error rate of the most likely
+        tokens against the original's, with a tokenizer); ``worst`` (the module that differs first); ``differs``.
+    parity
+        The comparison of original and port.
+    """
+
+    def __init__(self, title: str, table: pd.DataFrame, found: Parity) -> None:
+        self.title, self.table, self.parity = title, table, found
+
+    @property
+    def first(self) -> str | None:
+        """The first stage that differs from the one before by more than rounding; None if none does."""
+        stages = self.table["stage"][self.table["differs"]]
+        return str(stages.iloc[0]) if len(stages) else None
+
+    def summary(self) -> str:
+        """The verdict, and what is wrong with the port if it differs from the original."""
+        if self.first is None:
+            return f"{self.title}: no stage differs by more than rounding."
+        said = f"{self.title}: the first stage that differs is {self.first}."
+        return f"{said}\n{self.parity.summary()}" if not self.parity.agrees else said
+
+    def to_markdown(self) -> str:
+        """The card for a pull request."""
+        lines = [f"| {' | '.join(_HEAD)} |", f"|{' --- |' * len(_HEAD)}"]
+        for row in self._cells():
+            bold = "**" if row[0] == self.first else ""
+            lines.append(f"| {' | '.join(f'{bold}{markdown(cell)}{bold}' if cell else '' for cell in row)} |")
+        return "\n".join([f"### {markdown(self.title)}", "", *lines, "", *markdown(self.summary()).splitlines()]) + "\n"
+
+    def to_html(self, path: PathLike) -> None:
+        """Write the card as a page of its own.
+
+        Raises
+        ------
+        ArtifactError
+            If it can't be written.
+        """
+        page = f"<!doctype html><meta charset=utf-8><title>{html.escape(self.title)}</title><style>{_STYLE}</style>"
+        with whole_file(path, "the port card") as target:
+            target.write_text(f"{page}<h1>{html.escape(self.title)}</h1>{self._repr_html_()}\n", encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for row in self._cells():
+            kind = ' class="first"' if row[0] == self.first else ""
+            rows.append(f"<tr{kind}>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>")
+        head = "".join(f"<th>{name}</th>" for name in _HEAD)
+        return f"<table><tr>{head}</tr>{''.join(rows)}</table><pre>{html.escape(self.summary())}</pre>"
+
+    def _cells(self) -> list[list[str]]:
+        def shown(value: Any, form: str) -> str:
+            return "" if not isinstance(value, float) or math.isnan(value) else format(value, form)
+
+        return [
+            [
+                row["stage"],
+                shown(row["kl"], ".1e"),
+                shown(row["agreement"], ".0%"),
+                shown(row["max_abs"], ".2g"),
+                shown(row["severity"], ".2g"),
+                shown(row["wer"], ".0%"),
+                row["worst"],
+            ]
+            for row in self.table.to_dict("records")
+        ]
+
+    def __repr__(self) -> str:
+        return f"{self.summary()}\n{self.table.to_string(index=False)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """The logits of one stage, a row for each position; None where they are not known, for a reason."""
+
+    name: str
+    logits: torch.Tensor | None
+    problem: str = ""
+
+
+@checked
+def port_card(
+    model: torch.nn.Module,
+    reference: torch.nn.Module,
+    prompt: Any,
+    *,
+    inputs: Any = None,
+    reference_inputs: Any = None,
+    tokenizer: Any = None,
+    driver: Driver | Make | None = None,
+    strict: bool = False,
+    timeout: float | None = None,
+    **lowering: Any,
+) -> PortCard:
+    """Make the ladder of a port: original, eager, exported, quantized, lowered, runtime, one row a stage.
+
+    Parameters
+    ----------
+    model, reference
+        The port, and the model that it is a port of.
+    prompt
+        Token ids, or a text with a `tokenizer`.
+    inputs, reference_inputs
+        The whole prompt as `etviz.parity` takes it, for models whose arguments are others than the ids; by default the
+        ids, and for a model with a position the positions from 0 on.
+    tokenizer, driver, strict, timeout, lowering
+        As for `etviz.decode`.
+
+    Raises
+    ------
+    UsageError
+        If an argument makes no sense, a model fails, or no driver fits.
+    PairingError
+        If the two models share no parameters.
+    LoweringError
+        If upstream refuses the model.
+    ExecutionError
+        If the run fails.
+
+    Examples
+    --------
+    >>> card = etviz.port_card(port, hf_model, [1, 5, 9], recipe="xnnpack")  # doctest: +SKIP
+    >>> print(card.to_markdown())  # doctest: +SKIP
+    """
+    words = tokenizer_of(tokenizer)
+    found = listed(prompt)
+    if len(found) != 1:
+        raise UsageError(f"prompt must be one prompt, found {len(found)}")
+    ids = words.ids(found[0], 0)
+    with Scratch() as scratch:
+        session = open_session(copy.deepcopy(model), [ids], 0, driver, Path(scratch), None, strict, timeout, lowering)
+        calls = tuple(session.driver.prefill(ids, 1))
+        if inputs is None:
+            positions = torch.arange(len(ids))
+            given = calls[0].inputs
+            nested = len(given) > 1 and isinstance(given[1], dict)
+            inputs = (torch.tensor([ids]), {"input_pos": positions} if nested else positions)
+            inputs = inputs if len(given) > 1 else (torch.tensor([ids]),)
+        compared = parity(model, reference, inputs, reference_inputs=reference_inputs)
+        own = reference_inputs if reference_inputs is not None else torch.tensor([ids])
+        original = run(reference.eval(), Arguments.of(own, "reference_inputs"), only=()).output
+        stages = [_Stage("original", original.float().reshape(-1, original.shape[-1])[-len(ids) :])]
+        stages.append(_Stage("eager", _eager(model, calls)))
+        for name, logits, problem in stage_logits(session.replay, [flatten(call.inputs) for call in calls]):
+            stages.append(_Stage(name, None if problem else _rows(calls, logits), problem))
+        stages.append(_Stage("runtime", _rows(calls, session.runtime(calls))))
+        rounding = follow(session.replay, Asker([flatten(call.inputs) for call in calls]))
+    noise = _rows(calls, [torch.tensor([[row[0]] for row in call]) for call in rounding]).flatten()
+    table = _table(stages, noise, compared, words.decode)
+    return PortCard(f"{type(model).__name__}, a port of {type(reference).__name__}", table, compared)
+
+
+def _eager(model: torch.nn.Module, calls: Sequence[Call]) -> torch.Tensor:
+    """The model's logits, call after call, from its present state."""
+    alone = copy.deepcopy(model).eval()
+    outputs = []
+    with torch.no_grad():
+        for call in calls:
+            value = tensor_in(alone(*call.inputs))
+            outputs.append(logits_of([value]))
+    return _rows(calls, outputs)
+
+
+def _rows(calls: Sequence[Call], logits: Sequence[torch.Tensor]) -> torch.Tensor:
+    found = {}
+    for call, values in zip(calls, logits, strict=True):
+        for position, row in rows_of(call, values):
+            found.setdefault(position, values[row])
+    return torch.stack([found[position] for position in sorted(found)])
+
+
+@question
+def stage_logits(replay: Replay, calls: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """The logits of each form of the program that the files hold, call after call.
+
+    Returns
+    -------
+    list
+        Name of the stage, its calls' logits, and why these are not known; the lowered program comes last.
+    """
+    makers = dict(replay.stages) | {"lowered": replay.fresh}
+    if replay.fresh_float is not None:
+        makers = {"float": replay.fresh_float} | makers
+    found = []
+    for name, make in makers.items():
+        try:
+            evaluator = make()
+            found.append([name, [logits_of(evaluator.run(inputs, replay=False)) for inputs in calls], ""])
+        except EtvizError as error:
+            found.append([name, [], str(error)])
+    return found
+
+
+def _table(
+    stages: Sequence[_Stage], noise: torch.Tensor, compared: Parity, decode: Callable[[list[int]], str] | None
+) -> pd.DataFrame:
+    rows: list[dict[str, Any]] = []
+    before: _Stage | None = None
+    best = stages[0].logits.argmax(1) if stages[0].logits is not None else torch.empty(0)
+    said = decode(best.tolist()) if decode is not None else ""
+    for stage in stages:
+        row: dict[str, Any] = {"stage": stage.name, "against": "", "worst": "", "differs": False}
+        row |= dict.fromkeys(("kl", "max_abs", "severity", "agreement", "wer"), math.nan)
+        rows.append(row)
+        if stage.logits is None:
+            row["worst"] = f"not known: {stage.problem}"
+            continue
+        row["agreement"] = float((stage.logits.argmax(1) == best).double().mean())
+        if decode is not None:
+            row["wer"] = word_error_rate(said, decode(stage.logits.argmax(1).tolist()))
+        if before is not None and before.logits is not None:
+            found = measures(before.logits, stage.logits, best.tolist())
+            ratios = (torch.from_numpy(found["rmse"]) / noise.double()).nan_to_num(0.0, math.inf)
+            row |= {"against": before.name, "kl": float(found["kl"].mean()), "max_abs": float(found["max_abs"].max())}
+            row["severity"] = float(ratios.max())
+            row["differs"] = row["severity"] >= THRESHOLD
+        if stage.name == "eager":
+            first = compared.first
+            row["differs"] = first is not None
+            row["worst"] = "" if first is None else first["module"] or "the outputs"
+        before = stage
+    return pd.DataFrame(rows, columns=list(COLUMNS))

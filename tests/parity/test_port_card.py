@@ -1,0 +1,139 @@
+"""The ladder of a port: the first stage that differs is marked, with the module and the word error rate."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from torch import nn
+
+import etviz
+from etviz.decoding.port_card import word_error_rate
+from etviz.errors import UsageError
+from tests.calls.decoders import Decoder, Listener, hearing
+
+IDS = [3, 1, 4, 1, 5, 9]
+
+
+class _Original(nn.Module):
+    """The same numbers as a `Decoder`, computed without a cache; ``forward(tokens [1, n])``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner: Any = Decoder()
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        positions = torch.arange(tokens.shape[1])
+        x = self.inner.embed(tokens) + self.inner.place(positions)
+        for layer in self.inner.layers:
+            q, k, v = layer.qkv(x).chunk(3, -1)
+            seen = positions[:, None] >= positions[None]
+            scores = (q @ k.transpose(1, 2) / q.shape[-1] ** 0.5).masked_fill(~seen[None], -1e9)
+            x = x + layer.out(scores.softmax(-1) @ v)
+        return self.inner.head(x)
+
+
+class _Words:
+    """Each token is a word."""
+
+    def encode(self, text: str) -> list[int]:
+        return [int(word.removeprefix("w")) for word in text.split()]
+
+    def decode(self, ids: list[int]) -> str:
+        return " ".join(f"w{token}" for token in ids)
+
+
+def _card(model: nn.Module, **more: Any) -> etviz.PortCard:
+    return etviz.port_card(model, _Original(), "w3 w1 w4 w1 w5 w9", tokenizer=_Words(), **more)
+
+
+def test_correct_port(tmp_path: Path) -> None:
+    card = _card(Decoder(), partitioner=[XnnpackPartitioner()])
+    assert card.first is None, card
+    assert card.table["stage"].tolist()[:2] == ["original", "eager"]
+    assert card.table["stage"].tolist()[-2:] == ["lowered", "runtime"]
+    assert "exported" in set(card.table["stage"])
+    known = card.table[~card.table["worst"].str.startswith("not known")]
+    assert set(known["stage"]) >= {"original", "eager", "lowered", "runtime"}
+    assert (known["agreement"] == 1).all()
+    assert (known["wer"] == 0).all()
+    assert (known["severity"][1:] < 3).all()
+    assert (known["kl"][1:] < 1e-9).all()
+    assert card.summary() == "Decoder, a port of _Original: no stage differs by more than rounding."
+    card.to_html(tmp_path / "card.html")
+    assert "<td>runtime</td>" in (tmp_path / "card.html").read_text(encoding="utf-8")
+
+
+def test_fault_of_the_port() -> None:
+    model: Any = Decoder()
+    weight = model.layers[1].out.weight
+    weight.data = weight.data.T.clone()
+    card = _card(model)
+    assert card.first == "eager"
+    row = card.table.set_index("stage").loc["eager"]
+    assert row["worst"] == "layers.1.out"
+    assert row["differs"]
+    assert card.table["differs"].sum() == 1
+    text = card.to_markdown()
+    assert "| **eager** |" in text
+    assert "layers.1.out.weight as in the reference (transposed)" in card.summary()
+
+
+def test_speech() -> None:
+    """A decoder with cross-attention: the original is the same module fed from the beginning."""
+    make = hearing(1)
+    encoded = make([0], 0)[-1]
+
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Listener()
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.inner(tokens, torch.arange(tokens.shape[1]), encoded)
+
+    one_call = (torch.tensor([IDS]), torch.arange(len(IDS)), encoded)
+    card = etviz.port_card(
+        Listener(), Whole(), IDS, tokenizer=_Words(), driver=make, inputs=one_call, reference_inputs=torch.tensor([IDS])
+    )
+    assert card.table["stage"].iloc[-1] == "runtime"
+    assert card.table["wer"].iloc[[0, -1]].tolist() == [0, 0]
+
+
+def test_word_error_rate() -> None:
+    assert word_error_rate("a b c d", "a b c d") == 0
+    assert word_error_rate("a b c d", "") == 1
+    assert word_error_rate("a b c d", "b c d") == 0.25
+    assert word_error_rate("a b", "x y z") == 1.5
+    assert word_error_rate("", "x") != word_error_rate("", "x")
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(UsageError, match="prompt must be one prompt, found 2"):
+        etviz.port_card(Decoder(), _Original(), [[1], [2]])
+    with pytest.raises(UsageError, match="prompt 0 is a text"):
+        etviz.port_card(Decoder(), _Original(), "w3")
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("transformers") is None, reason="transformers is not installed (extra `zoo`)"
+)
+def test_transformers() -> None:
+    from tests.parity.ports import port_of, reference_of
+
+    reference = reference_of("llama")
+    model = port_of("llama", reference, use_kv_cache=True, generate_full_logits=False)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    card = etviz.port_card(model, reference, [9, 21, 21, 86, 77], partitioner=[XnnpackPartitioner()])
+    assert card.first is None, card
+    model = port_of("llama", reference, use_kv_cache=True, generate_full_logits=False, rope_theta=1e4)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    card = etviz.port_card(model, reference, [9, 21, 21, 86, 77])
+    assert card.first == "eager"
+    assert "theta 500000" in card.summary()
