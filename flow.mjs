@@ -10,7 +10,7 @@ export const LAYERS = [
   ["data"],
   ["state"],
   ["ui"],
-  ["profile", "table", "tree", "graph", "tensor"],
+  ["profile", "table", "tree", "graph", "tensor", "tokens"],
   ["layout"],
   ["entries", "labextension"],
   ["dev"],

@@ -9,8 +9,12 @@ from __future__ import annotations
 import functools
 import operator
 import os
+import re
+import sys
+import traceback
 from contextlib import contextmanager
 from numbers import Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from etviz.text import one_line, printable
@@ -22,12 +26,22 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+_PACKAGE: Final = re.escape(str(Path(__file__).parent))
+_FOREIGN: Final = re.compile(rf"^{_PACKAGE}|[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python|^<(?!ipython)")
+"""Files that are not the user's."""
 _LONGEST = 1000
 """Characters of a problem that a message shows."""
 
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
+
+
+def _cell(file: str) -> str:
+    """The name of a file, or of a notebook's cell."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    name = getattr(getattr(shell, "compile", None), "format_code_name", lambda _: None)(file)
+    return f"Cell {name[1]}" if name else file
 
 
 def _sentence(text: str) -> str:
@@ -37,6 +51,14 @@ def _sentence(text: str) -> str:
 
 class EtvizError(Exception):
     """Base of everything that etviz raises on purpose."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the sentence, the user's line, and how to see the trace."""
+        lines = [f"\x1b[31m{type(self).__name__}\x1b[0m: {printable(self)}"]
+        own = [frame for frame in traceback.extract_tb(self.__traceback__) if not _FOREIGN.search(frame.filename)]
+        if own:
+            lines += ["", f"{_cell(own[-1].filename)}, line {own[-1].lineno}", f"    {printable(own[-1].line)}"]
+        return [*lines, "", "The trace: import sys, traceback; traceback.print_exception(sys.last_value)"]
 
 
 class ArtifactError(EtvizError):

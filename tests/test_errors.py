@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
 
 import etviz
 from etviz.errors import ArtifactError, EtvizError, ExecutionError, PairingError, UsageError
@@ -56,3 +59,16 @@ def test_a_name_that_no_file_can_have(kind: str, name: str) -> None:
     given[kind] = name
     with pytest.raises(ArtifactError, match="no file can have this name"):
         etviz.load(**given)
+
+
+def test_a_notebook_shows_the_sentence_the_users_line_and_where_the_trace_is() -> None:
+    """IPython prints what `_render_traceback_` returns in place of a trace."""
+    shell = InteractiveShell.instance()
+    with capture_output() as shown:
+        shell.run_cell("import etviz\nwrong = 'nothing.etdp'\netviz.load(wrong)")
+    text = re.sub(r"\x1b\[\d*m", "", shown.stdout)
+    assert "ArtifactError: nothing.etdp: there is no such file" in text
+    assert re.search(r"Cell In\[\d+\], line 3\n    etviz\.load\(wrong\)", text)
+    assert "traceback.print_exception(sys.last_value)" in text
+    assert text.count("\n") < 12
+    assert "etviz/loading" not in text

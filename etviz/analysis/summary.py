@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.analysis.answer import answer
 from etviz.comparison.constants import differing
 from etviz.comparison.gap import CREATED, DIFFERENT, EMPTY, LOST, MISMATCH, NOT_COMPARED
 from etviz.comparison.gap_tables import NONFINITE
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from etviz.analysis.findings import Findings
     from etviz.analysis.tables import Tables
     from etviz.comparison.constants import Difference
+    from etviz.comparison.gap import Comparison
     from etviz.graph.delegation import Delegation
 
 LEVELS: Final = ("ok", "unknown", "warn", "bad")
@@ -29,6 +31,7 @@ BEYOND: Final = "adds more error than its precision explains"
 """Phrase for every operator at fault."""
 _AMPLIFIED: Final = 30.0
 """Threshold of noise over one rounding from which the verdict says where rounding is amplified."""
+_ANSWER: Final = "The largest score of each output of shape [1, classes], at reference and runtime."
 _SEVERITY: Final = "Severity is the RMSE over the error that the value's precision makes unavoidable."
 
 
@@ -64,7 +67,12 @@ def summarize(findings: Findings, tables: Tables, decision: Decision) -> Summary
     own = judge_outputs(tables.outputs, [item.judged for item in comparisons], undetermined, accused=accused)
     level, verdict = _with_culprit(*own, findings.constants, decision.culprit)
     gaps, coverage = tables.rows, tables.coverage
-    facts = [_constants(gaps, findings.constants), _compared(coverage), _delegated(findings.delegation)]
+    facts = [
+        _answer(comparisons),
+        _constants(gaps, findings.constants),
+        _compared(coverage),
+        _delegated(findings.delegation),
+    ]
     facts += [_worst(tables), _first_divergence(tables, decision.culprit), _nonfinite(tables)]
     notes = [*findings.notes, *tables.compared.notes]
     return Summary(level, verdict, [fact for fact in facts if fact is not None], notes)
@@ -189,6 +197,15 @@ def _agreement(known: pd.DataFrame) -> str:
         return "bit for bit"
     within = "" if known["allclose"].astype(bool).all() else ", which is rounding for its precision"
     return f"max |error| {largest:.3g}{within}"
+
+
+def _answer(comparisons: Sequence[Comparison]) -> Fact | None:
+    pairs = [pair for item in comparisons for pair in zip(item.reference_outputs, item.runtime_outputs, strict=False)]
+    found = answer(pairs)
+    if found is None:
+        return None
+    text, changed = found
+    return Fact("Answer", text, "warn" if changed else "ok", hint=_ANSWER)
 
 
 def _constants(gaps: pd.DataFrame, constants: Sequence[Difference]) -> Fact | None:

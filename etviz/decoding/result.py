@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,13 +12,17 @@ import numpy as np
 import pandas as pd
 
 from etviz.analysis.analysis import Analysis
+from etviz.artifacts.files import check_target, whole_file
 from etviz.artifacts.scratch import Scratch
 from etviz.decoding.measures import PERCENTILES, with_errors
+from etviz.decoding.view import DecodeView
 from etviz.errors import UsageError
 from etviz.inspection import Inspection
 from etviz.loading.load import read
 from etviz.pipeline.lower import flatten
 from etviz.tensors.metrics import THRESHOLD
+from etviz.view.pages.report import check_tensors
+from etviz.view.widget.shown import Shown
 
 if TYPE_CHECKING:
     import torch
@@ -27,19 +32,24 @@ if TYPE_CHECKING:
     from etviz.decoding.sequence import Decoded
 
 
-class Decode:
-    """The tokens of a language model at reference and runtime, from `etviz.decode`.
+class Decode(Shown):
+    """The tokens of a language model at reference and runtime, from `etviz.decode`. A notebook shows it as a view.
 
     Attributes
     ----------
     sequences
         What was decoded, prompt by prompt.
+    view
+        State that all its views share.
     """
+
+    view: DecodeView
 
     def __init__(self, session: Session, sequences: tuple[Decoded, ...], tokenizer: Tokenizer, folder: Scratch) -> None:
         self.sequences = sequences
         self._session, self._tokenizer, self._folder = session, tokenizer, folder
         self._inspections: dict[tuple[int, int], Inspection] = {}
+        super().__init__(DecodeView(self))
 
     @cached_property
     def _steps(self) -> pd.DataFrame:
@@ -59,6 +69,64 @@ class Decode:
         over their noise; ``generated``, whether the reference chose the token.
         """
         return self._steps.copy()
+
+    @property
+    def title(self) -> str:
+        """Name for people: the program's."""
+        return self._session.subject.title
+
+    @property
+    def level(self) -> str:
+        """``bad`` if rounding does not explain a row of `steps`, ``unknown`` if the noise is not known, else ``ok``."""
+        if self._at_fault.any():
+            return "bad"
+        return "unknown" if bool(self._steps["severity"].isna().any()) else "ok"
+
+    def told_steps(self) -> pd.DataFrame:
+        """`steps`, with the texts of the predicted tokens (``text_reference``, ``text_runtime``) and ``at_fault``."""
+        steps = self.steps
+        for side in ("reference", "runtime"):
+            steps[f"text_{side}"] = [self._tokenizer.text(int(token)) for token in steps[f"predicted_{side}"]]
+        return steps.assign(at_fault=self._at_fault)
+
+    def to_html(self, path: str | os.PathLike[str], tensors: str = "histograms", title: str | None = None) -> Path:
+        """Write a report: the tokens, and the rows of every call whose view was opened.
+
+        If no call was opened, the report opens that of the first fault, else of the first flip, else of the largest KL
+        divergence.
+
+        Parameters
+        ----------
+        path, tensors, title
+            As for `Inspection.to_html`.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        UsageError
+            If there is no such `tensors`.
+        ArtifactError
+            If the file can't be written, or the front end was not built.
+        ExecutionError
+            If the call's run fails.
+        """
+        check_tensors(tensors)
+        target = check_target(path, "the report")
+        page = self.view.page(tensors, title or self.title)
+        with whole_file(target, "the report") as partial:
+            partial.write_bytes(page)
+        return target
+
+    @property
+    def to_open(self) -> tuple[int, int]:
+        """Prompt and step of the call to look at first."""
+        row = self.first_fault if self.first_fault is not None else self.first_flip
+        row = self._steps.iloc[int(self._steps["kl"].fillna(np.inf).argmax())] if row is None else row
+        return int(row["prompt"]), int(row["step"])
 
     @property
     def first_flip(self) -> pd.Series[Any] | None:

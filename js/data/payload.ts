@@ -7,6 +7,7 @@ import { type Edges, decodeEdges } from "./edges";
 import { type FilterTable, statusOf } from "./filter";
 import { runsOf } from "./runs";
 import { type Ranks, rankColumn } from "./sort";
+import { type Tokens, decodeTokens } from "./tokens";
 import { type Tree, decodeTree } from "./tree";
 import { type Zooms, decodeZooms } from "./zooms";
 
@@ -34,6 +35,8 @@ export interface Payload extends FilterTable {
   methods: readonly string[];
   /** null: nothing was timed. */
   timed: TimedRuns | null;
+  /** Of a language model; else null. */
+  tokens: Tokens | null;
   /** Who reads whose values, in the program tree. */
   edges: Edges;
   /** Ascending ranks of a column (see sort.ts); null if there is no such column. */
@@ -156,6 +159,7 @@ export function decodePayload({ result: wire, buffers }: Answer<WirePayload>): P
     method: wire.method ?? "",
     methods: wire.methods ?? [],
     timed: wire.timeline ?? null,
+    tokens: wire.tokens ? decodeTokens(wire.tokens, buffers) : null,
     zooms: decodeZooms(wire, buffers, column),
     edges: decodeEdges(wire, buffers),
     ranks,

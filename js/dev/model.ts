@@ -124,6 +124,7 @@ export class SampleModel {
       const chosen = String(params.method);
       this.options.methods = [chosen, ...methods.filter((name) => name !== chosen)];
       this.options.layers = 2;
+      if (this.options.tokens) this.options.tokens.call = chosen.split(":").map(Number) as [number, number];
       for (const [name, value] of [["selected", null], ["filter", ""], ["expanded", []]] as const) this.setFromKernel(name, value);
       this.#say({ event: "changed" });
       return this.#say({ id, result: { ok: true } });

@@ -10,6 +10,7 @@ import {
 } from "../kernel/contract";
 import type { Answer } from "../kernel/source";
 import { Pool } from "./pool";
+import { type TokenOptions, sampleTokens } from "./sampleTokens";
 import {
   type SampleNode,
   type SampleProgram,
@@ -41,6 +42,8 @@ export interface SampleOptions {
   distorted?: boolean;
   /** The methods of the program, the one that is shown first. */
   methods?: readonly string[];
+  /** Tokens of a language model above the rows. */
+  tokens?: TokenOptions;
   /** How often the program ran. */
   runs?: number;
   /** The output whose error was attributed. */
@@ -468,6 +471,7 @@ export function samplePayload(options: SampleOptions = {}): Answer<WirePayload> 
       ? { runs: options.timed, typical: Math.floor((options.timed - 1) / 2), note: "About these times.", distorted: options.distorted ?? false }
       : null,
     ...explanations(pool, program.rows, empty ? null : options, zoomed),
+    ...(options.tokens ? { tokens: sampleTokens(pool, options.tokens) } : {}),
   };
   return { result, buffers: pool.buffers };
 }

@@ -141,6 +141,44 @@ export interface WireTimeline {
   notes: string[];
 }
 
+/** Numbers by layer and by call (or position in the cache), row by row; NaN where none is known. */
+export interface WireMap {
+  prompt: number;
+  layers: string[];
+  width: number;
+  values: Values;
+}
+
+/** The tokens of a language model (etviz/view/payload/tokens.py): a row for each position that has logits. */
+export interface WireTokens {
+  rows: number;
+  /** Prompt and number of the call whose rows are shown; null if none is open. */
+  call: [number, number] | null;
+  headline: string;
+  prompt: Values;
+  step: Values;
+  position: Values;
+  rank: Values;
+  kl: Values;
+  margin: Values;
+  margin_shift: Values;
+  margin_noise: Values;
+  severity: Values;
+  generated: Values;
+  agrees: Values;
+  at_fault: Values;
+  /** 0: noise does not explain the shift of the margin, 1: it does, 2: not known. */
+  explained: Values;
+  text: Values;
+  texts: string[];
+  text_reference: Values;
+  text_references: string[];
+  text_runtime: Values;
+  text_runtimes: string[];
+  layers: WireMap[];
+  cache: WireMap[];
+}
+
 export interface WirePayload {
   version: number;
   title: string;
@@ -166,6 +204,8 @@ export interface WirePayload {
   methods?: string[];
   /** null: nothing was timed. */
   timeline?: TimedRuns | null;
+  /** Of a language model whose calls can be opened. */
+  tokens?: WireTokens | null;
   /** How many changes of the Inspection it contains; not in a report. */
   changes?: number;
 }

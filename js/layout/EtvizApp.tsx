@@ -22,6 +22,7 @@ import { TreeGrid } from "../tree/TreeGrid";
 import { GraphPane } from "../graph/GraphPane";
 import { Strip } from "../profile/Strip";
 import { TensorPane } from "../tensor/TensorPane";
+import { NoCall, TokenStrip } from "../tokens/TokenStrip";
 import { Header } from "./Header";
 import { Help } from "./Help";
 import { KernelLine } from "./KernelLine";
@@ -223,9 +224,16 @@ export function EtvizApp({ app, frame }: Props): JSX.Element {
         {value.status === "ready" && (
           <>
             <Header payload={value.value} alone={frame === "page"} />
-            <Strip payload={value.value} />
-            <FilterBar payload={value.value} />
-            <Panes payload={value.value} />
+            {value.value.tokens && <TokenStrip payload={value.value} tokens={value.value.tokens} />}
+            {value.value.tokens?.call === null ? (
+              <NoCall />
+            ) : (
+              <>
+                <Strip payload={value.value} />
+                <FilterBar payload={value.value} />
+                <Panes payload={value.value} />
+              </>
+            )}
           </>
         )}
         {frame === "cell" && !stacked && (

@@ -7,6 +7,8 @@ import { useApp } from "../ui/context";
 import { Icon, LevelIcon } from "../ui/Icon";
 import { Popover } from "../ui/Popover";
 
+/** The fact that says whether the answer changed: the first number of the verdict. */
+const ANSWER = "Answer";
 const LEVEL_NAMES = { ok: "OK", warn: "Warning", bad: "Problem", unknown: "Not known" };
 
 /** One fact: label, value and level; a button when it points to a row. */
@@ -103,6 +105,7 @@ export function Header({ payload, alone }: { payload: Payload; alone: boolean })
   const Heading = alone ? "h1" : "h2";
   const { view } = useApp();
   const { summary, title } = payload;
+  const answer = summary.facts.find(({ label }) => label === ANSWER);
   const [, verdict, details] = /^(.*?)(?: (\(.*\)\.?))?$/s.exec(summary.verdict) ?? ["", summary.verdict];
   return (
     <div class="etv-header" data-level={summary.level}>
@@ -110,10 +113,12 @@ export function Header({ payload, alone }: { payload: Payload; alone: boolean })
       <div class="etv-said" role="status">
         <Heading class="etv-verdict">
           <span class="etv-hidden">{LEVEL_NAMES[summary.level]}: </span>
+          {answer && <span class="etv-answer" data-level={answer.level}>{answer.value.replace(/^t/, "T")} · </span>}
           {verdict}
           {details && <span class="etv-verdict-details"> {details}</span>}
         </Heading>
         {summary.finding && <FindingLine finding={summary.finding} />}
+        {payload.compared === 0 && <p class="etv-finding">{summary.notes[0]}</p>}
       </div>
       <span class="etv-title" data-tip={title} data-tip-clipped>
         {title}

@@ -13,7 +13,7 @@ import { arrowOf } from "../ui/keys";
 import { useWidth } from "../ui/useWidth";
 import { AttributionLine } from "./AttributionLine";
 import { type Frame, type Scene, draw, frameOf, placeAt, xOf, yOf } from "./draw";
-import { fontOf, paints, usePicture } from "./picture";
+import { fontOf, paints, usePicture } from "../ui/picture";
 import { StripSwitch } from "./StripSwitch";
 
 const HEIGHT = 92;

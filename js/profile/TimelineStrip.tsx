@@ -16,7 +16,7 @@ import { arrowOf } from "../ui/keys";
 import { Select } from "../ui/Select";
 import { useWidth } from "../ui/useWidth";
 import { barOf, drawTimeline, levelAt, nameOf, timeAt, timeFrame } from "./drawTimeline";
-import { usePicture } from "./picture";
+import { usePicture } from "../ui/picture";
 import { StripSwitch } from "./StripSwitch";
 
 /** A press this near to an event means it. */

@@ -4,7 +4,7 @@ import type { NumberColumn } from "../data/columns";
 import { type GaugeOf, gaugeOf } from "../data/gauge";
 import type { Payload } from "../data/payload";
 import { type Band, type Peaks, type Profile, bandText, bandsOf, heightOf, peaksOf } from "../data/profile";
-import { type Paint, fontOf } from "./picture";
+import { type Paint, fontOf } from "../ui/picture";
 
 export interface Frame {
   width: number;

@@ -4,7 +4,7 @@ import type { NumberColumn } from "../data/columns";
 import { gaugeOf } from "../data/gauge";
 import type { Payload } from "../data/payload";
 import { CALL, type Timeline, formatTime } from "../data/timeline";
-import { type Paint, fontOf } from "./picture";
+import { type Paint, fontOf } from "../ui/picture";
 
 export interface TimeFrame {
   width: number;

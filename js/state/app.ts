@@ -12,6 +12,7 @@ import type { Placement } from "./placement";
 import { Rows } from "./rows";
 import { Selection } from "./selection";
 import type { Store } from "./store";
+import { TokenState } from "./tokens";
 import { type Mask, type Read, createViewState } from "./view";
 
 export class App {
@@ -20,6 +21,7 @@ export class App {
   readonly rows: Rows;
   readonly nodes: Nodes;
   readonly selection: Selection;
+  readonly tokens: TokenState;
   readonly #beside = new Map<TreeName, Nodes>();
   /** The compared rows in program order; null where there are too few for a picture. */
   readonly profile: Read<Profile | null>;
@@ -33,6 +35,7 @@ export class App {
     const { traits, payload: asked } = store;
     const payload = computed(() => (asked.value.status === "ready" ? asked.value.value : null));
     this.payload = payload;
+    this.tokens = new TokenState(store, payload);
     this.rows = new Rows(traits, view, payload);
     this.profile = computed(() => {
       const { value } = payload;

@@ -5,9 +5,11 @@ import { commandsOfLink, linkOf } from "../data/link";
 import { click, openReady, press, type, until } from "../dev/view";
 import { COMMANDS } from "./commands";
 
-test("ids and keys are there once", () => {
-  const keys = COMMANDS.flatMap(({ key }) => (key ? [key] : []));
+test("ids are there once, and so are keys but those that step through tokens where there are some", () => {
+  const keys = COMMANDS.flatMap(({ id, key }) => (key && !id.startsWith("token.") ? [key] : []));
   expect(new Set(keys).size).toBe(keys.length);
+  const tokens = COMMANDS.filter(({ id }) => id.startsWith("token."));
+  expect(tokens.flatMap(({ key }) => key ?? [])).toEqual(["[", "]"]);
   expect(new Set(COMMANDS.map(({ id }) => id)).size).toBe(COMMANDS.length);
 });
 

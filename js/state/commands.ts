@@ -51,6 +51,8 @@ function numbers(text: string): number[] {
   return text.split(",").map(Number);
 }
 
+const hasTokens = ({ tokens }: App): boolean => tokens.tokens.peek() !== null;
+
 const isKnown = ({ payload }: App): boolean => payload.peek() !== null;
 
 export const COMMANDS: readonly Command[] = [
@@ -69,8 +71,22 @@ export const COMMANDS: readonly Command[] = [
   { id: "row.worse", title: "Next row beyond its precision", key: ".", run: (app) => app.worse(1), can: isKnown },
   { id: "row.worse-back", title: "Previous row beyond its precision", key: ",", run: (app) => app.worse(-1), can: isKnown },
   { id: "row.first", title: "The row to look at first", key: "h", run: (app) => app.goFirst(), can: isKnown },
-  { id: "row.back", title: "Back to what was selected before", key: "[", run: ({ selection }) => selection.step(-1) },
-  { id: "row.forward", title: "Forward again", key: "]", run: ({ selection }) => selection.step(1) },
+  { id: "token.back", title: "Previous token of a language model", key: "[", run: ({ tokens }) => tokens.step(-1), can: hasTokens },
+  { id: "token.next", title: "Next token", key: "]", run: ({ tokens }) => tokens.step(1), can: hasTokens },
+  {
+    id: "token.first",
+    title: "The token to look at first",
+    run: ({ tokens }) => tokens.choose(tokens.tokens.peek()?.first ?? -1),
+    can: hasTokens,
+  },
+  {
+    id: "row.back",
+    title: "Back to what was selected before",
+    key: "[",
+    run: ({ selection }) => selection.step(-1),
+    can: (app) => !hasTokens(app),
+  },
+  { id: "row.forward", title: "Forward again", key: "]", run: ({ selection }) => selection.step(1), can: (app) => !hasTokens(app) },
   { id: "row.pin", title: "Pin the row on top of the table, or let it go", key: "p", run: (app) => app.togglePin() },
   {
     id: "row.zoom",
@@ -164,7 +180,6 @@ export const COMMANDS: readonly Command[] = [
 ];
 
 const BY_ID = new Map(COMMANDS.map((command) => [command.id, command]));
-const BY_KEY = new Map(COMMANDS.filter(({ key }) => key).map((command) => [command.key, command]));
 
 function canRun(command: Command, app: App): boolean {
   return command.can?.(app) ?? true;
@@ -180,8 +195,8 @@ export function runCommand(app: App, text: string): boolean {
 
 /** Run the command of a key; false if it has none, or none that can do anything now. */
 export function runKey(app: App, key: string): boolean {
-  const command = BY_KEY.get(key);
-  if (!command || !canRun(command, app)) return false;
+  const command = COMMANDS.find((one) => one.key === key && canRun(one, app));
+  if (!command) return false;
   command.run(app, "");
   return true;
 }

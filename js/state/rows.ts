@@ -26,7 +26,7 @@ export class Rows {
 
   readonly columns = computed(() => {
     const chosen = this.view.columnChoice.value;
-    return this.payload.value?.columns.filter(({ name, visible }) => chosen.get(name) ?? visible) ?? [];
+    return this.payload.value?.columns.filter((column) => chosen.get(column.name) ?? (column.visible && hasValues(column))) ?? [];
   });
 
   readonly #passing = computed(() => {

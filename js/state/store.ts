@@ -6,11 +6,20 @@ import type { Progress, WireError, WirePayload } from "../kernel/contract";
 import { type Answer, type Source, isError } from "../kernel/source";
 import type { Traits } from "../kernel/traits";
 import { type Payload, decodePayload } from "../data/payload";
+import { hasValues } from "../data/columns";
+import { worstOf } from "../data/rank";
 import { openAtFirst } from "../data/tree";
 import { Jobs } from "./jobs";
 
 /** By what rows are sorted unless somebody has chosen. */
 const USUAL_ORDER = "introduced_severity";
+
+/** The row of an execution whose own error is worst; null if it has none. */
+function worstOfRun(payload: Payload, run: number): number | null {
+  const rows = Array.from({ length: payload.compared }, (_, row) => row).filter((row) => payload.number("run", row) === run);
+  const worst = worstOf(payload, rows, USUAL_ORDER);
+  return worst < 0 ? null : worst;
+}
 
 export class Store {
   readonly payload: Signal<Loadable<Payload>> = signal({ status: "loading" });
@@ -103,11 +112,22 @@ export class Store {
   }
 
   /** What is seen first: the finding, and the tree's first levels. */
-  #firstPaint({ beside, summary, trees }: Payload): void {
-    const { expanded, selected, sortBy } = this.traits;
+  #firstPaint(value: Payload): void {
+    const { beside, runs, summary, tokens, trees } = value;
+    const { expanded, filter, selected, sortBy } = this.traits;
     if (beside.length > 0 && sortBy.peek() === USUAL_ORDER) sortBy.value = "change";
     if (expanded.peek().length === 0) expanded.value = openAtFirst(trees.program);
-    selected.value ??= summary.finding?.row ?? null;
+    // Of a language model's calls, those before the one that is open only made its state.
+    const own = tokens && runs ? Math.max(...runs.numbers) : null;
+    if (own !== null && filter.peek() === "") filter.value = `run:${own}`;
+    const found = summary.finding?.row ?? null;
+    const elsewhere = own !== null && found !== null && value.number("run", found) !== own;
+    // Where nothing was compared, there are still times to rank.
+    if (value.compared === 0 && filter.peek() === "" && hasValues(value.column("latency_ms"))) {
+      filter.value = "is:any";
+      if (sortBy.peek() === USUAL_ORDER) sortBy.value = "latency_ms";
+    }
+    selected.value ??= elsewhere ? worstOfRun(value, own) : found;
   }
 
   /** The selected finding moves with it: a zoom may name an operator inside the delegate. */

@@ -42,9 +42,9 @@ function RestSwitch({ payload }: { payload: Payload }): JSX.Element | null {
 }
 
 /** Which method is shown; nothing for a program that has one. */
-function MethodSelect({ payload: { method, methods } }: { payload: Payload }): JSX.Element | null {
+function MethodSelect({ payload: { method, methods, tokens } }: { payload: Payload }): JSX.Element | null {
   const { store } = useApp();
-  if (methods.length < 2) return null;
+  if (methods.length < 2 || tokens) return null;
   const job = store.jobs.of("method");
   const waits = job?.status === "running";
   return (

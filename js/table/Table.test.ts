@@ -47,8 +47,12 @@ test("arrows move the selection in the table, one row at a time", async () => {
   expect(view.all('.etv-table [tabindex="0"]')).toHaveLength(1);
 });
 
-test("nothing compared: the view says why", async () => {
+test("nothing compared: the view says why, and ranks the instructions by latency", async () => {
   const view = await openView({ empty: true });
+  await until(() => view.all(".etv-row").length === 19);
+  expect(view.one('[aria-sort="descending"]').dataset.column).toBe("latency_ms");
+  expect(view.all('[data-column="severity"]')).toEqual([]);
+  click(view.one(".etv-bar .etv-quiet"));
   await until(() => view.texts(".etv-empty-title").includes("No gaps to show"));
   expect(view.one(".etv-empty").textContent).toContain("No ETRecord was given");
   click(view.one(".etv-table .etv-button"));

@@ -14,7 +14,7 @@ function NothingSelected({ payload }: { payload: Payload }): JSX.Element {
     <div class="etv-empty">
       <p class="etv-empty-title">Nothing selected</p>
       <p>Select a row or a node to see its values in reference and runtime.</p>
-      {first < payload.compared && (
+      {first < payload.rows && (
         <Button onClick={() => selection.selectRow(first)}>Show the first row</Button>
       )}
     </div>

@@ -231,7 +231,7 @@ def test_the_map_reads_the_largest_error_and_its_element(
     assert painted > 0
 
 
-def test_without_a_debug_buffer_the_view_says_so_and_shows_no_number(
+def test_without_a_debug_buffer_the_view_says_so_and_ranks_instructions_by_latency(
     reader: Callable[..., Reader], executed: Callable[[str], Executed], tmp_path: Path
 ) -> None:
     program = executed("residual_cnn")
@@ -239,9 +239,13 @@ def test_without_a_debug_buffer_the_view_says_so_and_shows_no_number(
     person = reader()
     person.page.goto(blind.to_html(tmp_path / "report.html").as_uri())
     view = person.page.locator(".etviz")
-    expect(view).to_contain_text("There is no debug buffer")
+    expect(view.locator(".etv-header")).to_contain_text("There is no debug buffer")
     expect(view.locator("[role=treegrid]")).to_contain_text("cumsum")
-    expect(view.locator(".etv-table [data-row]")).to_have_count(0)
+    expect(view.locator(".etv-table [data-row]")).to_have_count(len(blind.coverage))
+    expect(view.locator("[role=columnheader][aria-sort='descending']")).to_contain_text("latency")
+    slowest = max(blind.analysis.latency, key=blind.analysis.latency.__getitem__)
+    expect(view.locator(".etv-table [data-row][aria-rowindex='2']")).to_contain_text(f"#{slowest} ")
+    expect(view.locator("[role=columnheader]", has_text="severity")).to_have_count(0)
 
 
 def test_table_sorts_and_filters(reader: Callable[..., Reader], report: Path) -> None:

@@ -26,6 +26,7 @@ MARKS: Final = {"ok": "✓", "warn": "!", "bad": "✗", "unknown": "?"}
 STATIC_TABLE: Final = "etviz-static"
 """By which js/labextension/fallback.ts knows what to show in place of a view whose kernel is gone."""
 _ROWS: Final = 10
+_PRINTED_TOKENS: Final = 25
 _CELL: Final = (
     ' style="padding:2px 10px;text-align:left;border-bottom:1px solid rgba(128,128,128,.35);white-space:nowrap"'
 )
@@ -125,6 +126,33 @@ def comparison_summary(verdicts: Mapping[str, Summary], table: pd.DataFrame, wor
 
 def comparison_fragment(verdicts: Mapping[str, Summary], worst: pd.DataFrame, by: str) -> str:
     return f'<div class="{STATIC_TABLE}">{_verdicts(verdicts)}{_side_by_side(list(verdicts), worst, by)}</div>'
+
+
+def tokens_summary(title: str, level: str, text: str, steps: pd.DataFrame) -> str:
+    """The tokens of a language model, as seen without a script: what is said of them, flips, and the largest KL."""
+    body = f"<h1>{markup(title)}</h1>{_tokens(level, text, steps)}"
+    return f'<main class="etv-summary" data-level="{level}">{body}</main>'
+
+
+def tokens_fragment(title: str, level: str, text: str, steps: pd.DataFrame) -> str:
+    return f'<div class="{STATIC_TABLE}"><p><b>{markup(title)}</b></p>{_tokens(level, text, steps)}</div>'
+
+
+def _tokens(level: str, text: str, steps: pd.DataFrame) -> str:
+    first, *more = text.splitlines()
+    told = f'<p class="etv-summary-verdict">{MARKS[level]} {markup(first)}</p>'
+    told += f"<ul>{''.join(f'<li>{markup(line)}</li>' for line in more)}</ul>"
+    worst = steps.assign(flips=~steps["agrees"]).sort_values(["flips", "kl"], ascending=False).head(_PRINTED_TOKENS)
+    explained = {True: "yes", False: "no"}
+    texts = [(name, name) for name in ("prompt", "step", "position")]
+    texts += [("token", "text"), ("reference", "text_reference"), ("runtime", "text_runtime")]
+    numbers = [("KL (nats)", "kl"), ("margin", "margin"), ("shift", "margin_shift"), ("noise", "margin_noise")]
+    columns = [
+        *(_Column(heading, "", (markup(str(value)) for value in worst[name])) for heading, name in texts),
+        *(_Column(heading, "", map(_number, worst[name])) for heading, name in numbers),
+        _Column("noise explains it", "", (explained.get(value, "not known") for value in worst["explained"])),
+    ]
+    return told + _table(columns)
 
 
 def _verdicts(verdicts: Mapping[str, Summary]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timezone
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tqdm.auto import tqdm
 
@@ -78,21 +78,28 @@ def report_page(
     beside: Beside | None = None,
     summary: str | None = None,
     others: Sequence[Analysis] = (),
+    names: Sequence[str] = (),
+    adds: Sequence[Callable[[dict[str, Any], list[bytes]], Answer]] = (),
 ) -> bytes:
     """The page in UTF-8.
 
     Parameters
     ----------
     others
-        Further methods of the program to choose from.
+        Further methods of the program to choose from, or further calls.
+    names
+        Names of all of them, the methods' by default.
+    adds
+        For each of them, a function that adds to its payload.
     """
-    methods = [one.findings.shown_method for one in (analysis, *others)]
+    methods = list(names) or [one.findings.shown_method for one in (analysis, *others)]
     held: dict[tuple[str, int], Answer] = {}
     for at, other in enumerate(others, 1):
-        block = laid_out(*_answers(other, tensors, other.title, None, methods))
+        payload, rows, missing, asked = _answers(other, tensors, other.title, None, methods)
+        block = laid_out(adds[at](*payload) if adds else payload, rows, missing, asked)
         held["method", at] = {"method": methods[at]}, [block]
     payload, rows, missing, asked = _answers(analysis, tensors, title, beside, methods)
-    data = pack(payload, rows, missing, asked | held)
+    data = pack(adds[0](*payload) if adds else payload, rows, missing, asked | held)
     return view_page(f"{title} · etviz", summary or _summary(analysis, title), data)
 
 

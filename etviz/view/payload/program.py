@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from etviz.comparison.gap import COMPARED
-from etviz.graph.labels import row_name
+from etviz.graph.labels import module_labels, row_name
 from etviz.graph.tree import KINDS, Tree
 from etviz.json_numbers import as_text
 from etviz.view.payload.columns import Column, table_columns
@@ -31,6 +31,8 @@ from etviz.view.payload.explained import (
 from etviz.view.payload.wire import Buffers, encode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from etviz.analysis.analysis import Analysis
     from etviz.analysis.profile import Profile
     from etviz.analysis.tables import Tables
@@ -143,14 +145,37 @@ def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dic
     return payload, buffers.data
 
 
+def empty_payload(title: str, level: str, lines: Sequence[str]) -> tuple[dict[str, Any], list[bytes]]:
+    """A payload without rows: a title, and a verdict with its notes."""
+    buffers = Buffers()
+    rows = pd.DataFrame({name: [] for name in ("instruction", "output", INNER)})
+    payload = {
+        "version": VERSION,
+        "title": title,
+        "summary": {"level": level, "verdict": lines[0], "facts": [], "notes": list(lines[1:]), "finding": None},
+        "rows": 0,
+        "compared": 0,
+        "columns": [],
+        "trees": {name: _tree(Tree(), rows, buffers) for name in ("program", "modules")},
+        "methods": [""],
+        "method": "",
+        "timeline": None,
+        "attribution": None,
+    }
+    return payload, buffers.data
+
+
 def _addresses(rows: pd.DataFrame) -> tuple[list[str], list[str]]:
     fields = ["name", "instruction", "kind", RAW, "reference_ops", "module"]
     addresses, names = [], []
-    for name, instruction, *told in rows[fields].fillna({"reference_ops": "", "module": ""}).itertuples(index=False):
+    places = module_labels(rows["module"].fillna(""))
+    known = rows[fields].fillna({"reference_ops": "", "module": ""})
+    for name, instruction, kind, op, reference_ops, module in known.itertuples(index=False):
         if isinstance(name, str):
             address, _, text = name.partition(" ")
         else:
-            address, text = f"#{int(instruction)}" if pd.notna(instruction) else "", row_name(*told)
+            address = f"#{int(instruction)}" if pd.notna(instruction) else ""
+            text = " · ".join(filter(None, (places[module], row_name(kind, op, reference_ops, ""))))
         addresses.append(address)
         names.append(text)
     return addresses, names

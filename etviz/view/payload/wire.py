@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class Buffers:
     """Collects the buffers of one message."""
 
-    def __init__(self) -> None:
-        self.data: list[bytes] = []
+    def __init__(self, data: Iterable[bytes] = ()) -> None:
+        self.data: list[bytes] = list(data)
 
     def add(self, values: Any, dtype: str) -> dict[str, Any]:
         array = np.ascontiguousarray(values, dtype=np.dtype(dtype).newbyteorder("<"))

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from etviz.analysis.analysis import Analysis
+from etviz.analysis.answer import is_scores
 from etviz.errors import EtvizError, UsageError
 from etviz.json_numbers import as_text
 
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 Work = Callable[[Analysis, dict[str, Any], Progress, threading.Event], dict[str, Any]]
+Job = Callable[[dict[str, Any], Progress, threading.Event], dict[str, Any]]
+"""A job that does not need a program."""
 _INTERVAL: Final = 0.1
 """Seconds between two messages about the progress."""
 
@@ -42,17 +45,17 @@ class Jobs:
         self,
         analysis: Callable[[], Analysis],
         send: Callable[[dict[str, Any]], None],
-        own: Mapping[str, Work] = MappingProxyType({}),
+        own: Mapping[str, Job] = MappingProxyType({}),
     ) -> None:
         self._analysis = analysis
         self._send = send
-        self._work_by_name = {**WORK, **own}
+        self._own = own
         self._lock = threading.Lock()
         self._cancel = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __contains__(self, name: object) -> bool:
-        return name in self._work_by_name
+        return name in self._own or name in WORK
 
     def start(self, ident: Any, name: str, params: dict[str, Any]) -> None:
         """Start a job; the answer to the message `ident` is sent when it has ended.
@@ -94,7 +97,10 @@ class Jobs:
 
     def _work(self, name: str, params: dict[str, Any], cancel: threading.Event) -> dict[str, Any]:
         try:
-            return self._work_by_name[name](self._analysis(), params, self._reporter(name, cancel), cancel)
+            report = self._reporter(name, cancel)
+            if name in self._own:
+                return self._own[name](params, report, cancel)
+            return WORK[name](self._analysis(), params, report, cancel)
         finally:  # takes the progress off every view, also those that did not ask for the job
             self._send({"event": "progress", "label": "", "done": 0, "total": 0})
 
@@ -143,15 +149,10 @@ def _what_if(analysis: Analysis, params: dict[str, Any], progress: Progress, can
                 "name": f"{label}{int(was['output'])}: {list(was['shape'])} {was['dtype']}",
                 "before": as_text(was["rmse"]),
                 "after": as_text(now["rmse"]),
-                "top1": [int(side.argmax()) for side in sides] if all(map(_is_scores, sides)) else None,
+                "top1": [int(side.argmax()) for side in sides] if all(map(is_scores, sides)) else None,
             }
         )
     return {"rows": rows, "outputs": outputs}
-
-
-def _is_scores(value: Any) -> bool:
-    shape = getattr(value, "shape", ())
-    return len(shape) == 2 and shape[0] == 1 and shape[1] > 1 and value.is_floating_point()
 
 
 WORK: Final[dict[str, Work]] = {"attribution": _attribution, "zoom": _zoom, "what_if": _what_if}

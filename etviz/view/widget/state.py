@@ -11,7 +11,7 @@ from etviz.comparison.gap import COMPARED
 from etviz.errors import UsageError
 from etviz.view.pages.html_tables import html_table
 from etviz.view.pages.report import embedded_html
-from etviz.view.payload.program import column_names
+from etviz.view.payload.program import build_payload, column_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,6 +29,8 @@ class ViewState(traitlets.HasTraits):
 
     Parameters
     ----------
+    analysis
+        The program; None if its rows come later.
     read_method
         Reads another method of the same files; None where there is only this one.
 
@@ -49,13 +51,27 @@ class ViewState(traitlets.HasTraits):
     expanded = traitlets.List(traitlets.Int(min=0))
     height = traitlets.Int(620, min=200, max=4000)
 
-    def __init__(self, analysis: Analysis, read_method: Callable[[str], ViewState] | None = None) -> None:
+    def __init__(self, analysis: Analysis | None, read_method: Callable[[str], ViewState] | None = None) -> None:
         super().__init__()
-        self.analysis = analysis
+        self._analysis = analysis
         self.shown: weakref.ref[Any] | None = None
         self._read_method = read_method
         self._others: dict[str, ViewState] = {}
-        analysis.changed.connect(self._follow)
+        if analysis is not None:
+            analysis.changed.connect(self._follow)
+
+    @property
+    def analysis(self) -> Analysis:
+        """The program whose rows the views show.
+
+        Raises
+        ------
+        UsageError
+            If they show no rows yet.
+        """
+        if self._analysis is None:
+            raise UsageError("no call is open; click a token to open its call")
+        return self._analysis
 
     @property
     def title(self) -> str:
@@ -99,6 +115,14 @@ class ViewState(traitlets.HasTraits):
             other = self._others[name] = self._read_method(name)
             other._others, other._read_method = self._others | {own: self}, self._read_method
         return self._others[name]
+
+    def payload(self) -> tuple[dict[str, Any], list[bytes]]:
+        """Everything that a view shows before it asks for a tensor."""
+        return build_payload(self.analysis, self.beside)
+
+    def attribute(self, params: dict[str, Any], progress: Callable[[int, int], None]) -> None:
+        """Attribute the error of a final output."""
+        self.analysis.attribution(params.get("output"), params.get("run"), progress=progress)
 
     def static_html(self) -> str:
         return html_table(self.analysis)

@@ -21,10 +21,9 @@ import traitlets
 from etviz.errors import EtvizError, UsageError
 from etviz.settings import options
 from etviz.view.pages.html import STATIC
-from etviz.view.payload.program import build_payload
 from etviz.view.payload.tensor import BUILDERS, build_tensor
 from etviz.view.payload.timeline import build_timeline
-from etviz.view.widget.jobs import Jobs, Progress
+from etviz.view.widget.jobs import Job, Jobs, Progress
 from etviz.view.widget.panel import NO_PANEL, Area, PanelPlace, is_place, listed, place, settle
 from etviz.view.widget.state import SHARED, ViewState
 
@@ -125,7 +124,8 @@ class InspectionWidget(anywidget.AnyWidget):
         self._cached_tensor = functools.lru_cache(64)(
             lambda row, bins: build_tensor(self.state.analysis, row, bins, beside=self.state.beside)
         )
-        self._jobs = Jobs(lambda: self.state.analysis, self.send, {"method": self._choose})
+        own: dict[str, Job] = {"method": self._choose, "attribution": self._attribute}
+        self._jobs = Jobs(lambda: self.state.analysis, self.send, own)
         self._tie(state)
         self.on_msg(self._answer)
         title = state.title
@@ -220,9 +220,11 @@ class InspectionWidget(anywidget.AnyWidget):
     def _hear_state(self, change: Any) -> None:
         setattr(self, change.name, change.new)
 
-    def _choose(
-        self, _analysis: Analysis, params: dict[str, Any], progress: Progress, _cancel: threading.Event
-    ) -> dict[str, Any]:
+    def _attribute(self, params: dict[str, Any], progress: Progress, _cancel: threading.Event) -> dict[str, Any]:
+        self.state.attribute(params, progress)
+        return {}
+
+    def _choose(self, params: dict[str, Any], progress: Progress, _cancel: threading.Event) -> dict[str, Any]:
         name = params.get("method")
         if not isinstance(name, str):
             raise UsageError(f"method must be a name, found {str(name)[:40]}")
@@ -241,7 +243,7 @@ class InspectionWidget(anywidget.AnyWidget):
     def payload(self) -> Answer:
         """Everything that a view shows before it asks for a tensor, and the number of changes in it."""
         changes = self._changes
-        result, buffers = build_payload(self.state.analysis, self.state.beside)
+        result, buffers = self.state.payload()
         return result | {"methods": list(self.state.methods), "changes": changes}, buffers
 
     def _follow(self, _change: Change) -> None:

@@ -1,0 +1,134 @@
+"""The tokens of a language model for a view: a strip of them, and maps of layers and of the cache by call.
+
+Texts of a tokenizer are sent as they are; the view shows control characters as such (`js/data/tokens.ts`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+
+from etviz.comparison.gap import WRONG
+from etviz.view.payload.wire import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from etviz.view.payload.wire import Buffers
+
+_WHOLE: Final = ("prompt", "step", "position", "token", "predicted_reference", "predicted_runtime", "rank")
+_REAL: Final = (
+    *("kl", "margin", "margin_shift", "margin_noise", "severity"),
+    *("entropy", "nll_reference", "nll_runtime", "top5_overlap", "max_abs"),
+)
+_TEXTS: Final = ("text", "text_reference", "text_runtime")
+UNKNOWN: Final = 2
+"""Code of a flip of which it is not known whether noise explains it."""
+_LAYER: Final = re.compile(r"(?:.*?\.)??([A-Za-z_]\w*\.\d+)(?:\.|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """Numbers by layer and by call or position, NaN where none is known.
+
+    Attributes
+    ----------
+    prompt
+        Number of the prompt.
+    layers
+        Names of the rows.
+    values
+        A row for each layer.
+    """
+
+    prompt: int
+    layers: Sequence[str]
+    values: Any
+
+
+def layer_of(module: str) -> str:
+    """The numbered part of a module's path, else its first part.
+
+    Examples
+    --------
+    >>> layer_of("model.layers.3.attention.wq"), layer_of("model.norm"), layer_of("")
+    ('layers.3', 'model', '')
+    """
+    found = _LAYER.match(module)
+    return found[1] if found else module.partition(".")[0]
+
+
+def layer_map(prompt: int, calls: int, gaps: Iterable[tuple[int, pd.DataFrame]]) -> Map | None:
+    """The worst introduced severity of each layer in each call, from ``(first call, gaps)`` of several runs."""
+    worst: dict[str, dict[int, float]] = {}
+    for first, rows in gaps:
+        severity = rows["introduced_severity"].where(~rows["status"].isin(WRONG), np.inf)
+        layers = rows["module"].map(layer_of)
+        order = {name: {} for name in layers[rows["instruction"].argsort(kind="stable")] if name}
+        worst = order | worst
+        for (layer, run), value in severity.groupby([layers, rows["input_index"]], sort=False).max().items():
+            if layer in worst and not np.isnan(value):
+                worst[layer][first + int(run)] = float(value)
+    if not worst:
+        return None
+    values = np.full((len(worst), calls), np.nan)
+    for at, known in enumerate(worst.values()):
+        values[at, list(known)] = list(known.values())
+    return Map(prompt, list(worst), values)
+
+
+def tokens_wire(
+    steps: pd.DataFrame,
+    buffers: Buffers,
+    call: tuple[int, int] | None,
+    headline: str,
+    layers: Sequence[Map],
+    cache: Sequence[Map],
+) -> dict[str, Any]:
+    """The strip and the maps.
+
+    Parameters
+    ----------
+    steps
+        As `Decode.steps`, with the texts of the two predicted tokens and ``at_fault``.
+    call
+        Prompt and number of the call whose rows the view shows; None if no call is open.
+    headline
+        What is said of the whole.
+    layers, cache
+        A map for each prompt that has one.
+    """
+    explained = steps["explained"].astype("boolean").astype("Int64").fillna(UNKNOWN)
+    whole = {name: buffers.add(steps[name].fillna(-1).astype("int64"), "int32") for name in _WHOLE}
+    real = {name: buffers.add(pd.to_numeric(steps[name]).astype(float), "float64") for name in _REAL}
+    flags = {name: buffers.add(steps[name].astype("uint8"), "uint8") for name in ("generated", "agrees", "at_fault")}
+    texts: dict[str, Any] = {}
+    for name in _TEXTS:
+        codes, texts[f"{name}s"] = encode(steps[name])
+        texts[name] = buffers.add(codes, "int32")
+    return {
+        "rows": len(steps),
+        "call": None if call is None else list(call),
+        "headline": headline,
+        **whole,
+        **real,
+        **flags,
+        **texts,
+        "explained": buffers.add(explained.astype("uint8"), "uint8"),
+        "layers": [_map(one, buffers) for one in layers],
+        "cache": [_map(one, buffers) for one in cache],
+    }
+
+
+def _map(one: Map, buffers: Buffers) -> dict[str, Any]:
+    values = np.asarray(one.values, float)
+    return {
+        "prompt": one.prompt,
+        "layers": list(one.layers),
+        "width": int(values.shape[1]),
+        "values": buffers.add(values.reshape(-1), "float32"),
+    }
