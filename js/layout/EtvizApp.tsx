@@ -97,7 +97,7 @@ function Panes({ payload }: { payload: Payload }): JSX.Element {
     "--etv-tensor-width": pixels(tensorWidth.value),
   };
   return (
-    <div class="etv-panes" style={sizes}>
+    <div class="etv-panes" style={sizes} data-graph={treeMode.value === "graph" ? true : undefined}>
       <section class="etv-pane etv-tree-pane" aria-label="Delegated graph">
         <TreeBar payload={payload} />
         {payload.beside.length > 0 && <p class="etv-tree-label">{payload.label}</p>}

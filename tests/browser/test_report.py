@@ -429,6 +429,9 @@ def test_without_javascript_the_worst_rows_are_shown(
         expect(page.locator(".etv-summary-verdict")).to_contain_text(inspection.analysis.digest.verdict)
         expect(page.locator(".etv-summary-verdict + p")).to_have_text(finding["text"])
         expect(page.locator(".etv-summary tbody tr")).to_have_count(len(inspection.gaps))
+        stems = page.locator(".etv-summary svg rect")
+        expect(stems).to_have_count(read_rows(inspection))
+        assert max(float(stem.get_attribute("height") or 0) for stem in stems.all()) > 5
         expect(page.locator("noscript p")).to_be_visible()
         page.screenshot(path=screenshots / f"report-without-script-{name}.png")
 

@@ -22,6 +22,7 @@ from etviz.text import markup
 from etviz.view.pages.container import Answer, laid_out, pack
 from etviz.view.pages.html import view_page
 from etviz.view.pages.html_tables import MARKS, html_facts, html_finding, html_table, worst_table
+from etviz.view.pages.profile import profile_svg
 from etviz.view.payload.program import build_payload
 from etviz.view.payload.tensor import BUILDERS, build_tensor
 from etviz.view.payload.timeline import build_timeline
@@ -173,6 +174,7 @@ def _summary(analysis: Analysis, title: str) -> str:
 <h1>{markup(title)}</h1>
 <p class="etv-summary-verdict">{MARKS[digest.level]} {markup(digest.verdict)}</p>
 {html_finding(analysis)}
+{profile_svg(analysis)}
 <ul>{html_facts(digest)}</ul>
 <noscript><p>With JavaScript on, this page shows every row, the delegated graph and the histograms.</p></noscript>
 {worst}
