@@ -9,6 +9,7 @@ import { useApp } from "../ui/context";
 import { Icon, LevelIcon } from "../ui/Icon";
 import { Select } from "../ui/Select";
 import { ColumnChooser } from "./ColumnChooser";
+import { RunStrip } from "./RunStrip";
 import { SearchBox } from "./SearchBox";
 
 /** Adds what is left out at first to the rows (instructions without a gap, values that nobody reads), or takes it away. */
@@ -113,6 +114,7 @@ export function FilterBar({ payload }: { payload: Payload }): JSX.Element {
       <SearchBox payload={payload} />
       <MethodSelect payload={payload} />
       <RunSelect payload={payload} />
+      <RunStrip payload={payload} />
       <RestSwitch payload={payload} />
       {rows.filtered.value && (
         <Button class="etv-quiet" onClick={() => rows.clearFilters()}>

@@ -2,8 +2,9 @@
 // Several executions of one program: of each value the worst is shown, one run can be looked at, or all of them.
 import { expect, test } from "vitest";
 import { samplePayload } from "../dev/samplePayload";
-import { openReady, until } from "../dev/view";
+import { click, openReady, until } from "../dev/view";
 import { filterRows } from "../data/filter";
+import { formatMetric } from "../data/format";
 import { decodePayload } from "../data/payload";
 import { profileOf } from "../data/profile";
 import { runTerms, withRun } from "../data/runs";
@@ -49,4 +50,22 @@ test("the choice is a term of the search, and the other way round", async () => 
   await until(() => view.all(".etv-row").every((row) => Number(row.dataset.row) >= 2 * each));
   expect((view.one(".etv-search input") as HTMLInputElement).value).toBe("run:2");
   expect(view.one(".etv-row .etv-first").textContent).toContain("@2");
+});
+
+test("each execution is a cell with its worst error; a press shows it alone, another all again", async () => {
+  const view = await openReady(sample);
+  const own = (row: number): number => payload.number("introduced_severity", row) || 0;
+  const cells = view.all(".etv-run");
+  cells.forEach((cell, run) => {
+    const rows = Array.from({ length: each }, (_, k) => run * each + k).filter((row) => !payload.unused[row] && !payload.mismatch[row]);
+    const mismatch = Array.from({ length: each }, (_, k) => payload.mismatch[run * each + k]).includes(1);
+    const worst = Math.max(...rows.map(own));
+    expect(cell.getAttribute("aria-label")).toContain(mismatch ? `run ${run}: worst introduced severity mismatch` : `run ${run}: worst introduced severity ${formatMetric(worst)}`);
+  });
+  expect(cells).toHaveLength(3);
+  click(cells[1]);
+  await until(() => (view.one(".etv-search input") as HTMLInputElement).value === "run:1");
+  expect(view.all(".etv-run").map((cell) => cell.getAttribute("aria-pressed"))).toEqual(["false", "true", "false"]);
+  click(view.all(".etv-run")[1]);
+  await until(() => (view.one(".etv-search input") as HTMLInputElement).value === "");
 });
