@@ -70,7 +70,7 @@ runner: install ## build the C++ runner: examples/cpp_runner/build/etviz_runner
 # All three parts run even when one fails, and pytest's closing line comes last. A browser on busy cores can be late:
 # what failed is tried once more by itself, and what fails then has failed. Where Python may not write bytecode, each
 # process would rewrite the asserts of all tests each time.
-test: install chromium $(TOSA_INSTALLED) ## run the Python, TypeScript and browser tests, on all cores
+test: install chromium ## run the Python, TypeScript and browser tests, on all cores
 	@failed=; \
 	npm run --silent typecheck & types=$$!; \
 	npm test --silent || failed="$$failed vitest"; \
@@ -79,7 +79,8 @@ test: install chromium $(TOSA_INSTALLED) ## run the Python, TypeScript and brows
 	$(BIN)/python -m pytest -n logical --maxprocesses 8 \
 	|| { test $$? = 1 && $(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none --maxfail 1; } \
 	|| failed="$$failed pytest"; \
-	.venv-tosa/bin/python -m pytest -n logical --maxprocesses 8 -m 'not slow' tests/tosa || failed="$$failed tosa"; \
+	{ $(MAKE) --no-print-directory $(TOSA_INSTALLED) && .venv-tosa/bin/python -m pytest -m 'not slow' tests/tosa; } \
+	|| failed="$$failed tosa"; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 lint: install ## ruff, pyright, tsc and the flow of imports
@@ -126,7 +127,7 @@ $(TOSA_INSTALLED): $(INSTALLED)
 	@touch $@
 
 test-tosa: install $(TOSA_INSTALLED) ## run the tests of Arm's delegates, in .venv-tosa
-	.venv-tosa/bin/python -m pytest -n logical --maxprocesses 8 --dist loadfile tests/tosa
+	.venv-tosa/bin/python -m pytest tests/tosa
 
 test-backends: test-tosa test-openvino ## run the tests of all backends that need packages, each in an environment of its own
 

@@ -23,6 +23,7 @@ from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.load import read
 from etviz.loading.paired import Paired, pair
 from etviz.pipeline.device import RunFiles, ThisMachine, run_elsewhere
+from etviz.pipeline.emulation import emulate, emulators
 from etviz.pipeline.execute import ChildRun, execute
 from etviz.pipeline.lower import lower
 
@@ -100,6 +101,8 @@ class Subject:
         if self.runner:
             place, program = ThisMachine(folder), read_program(self.pte)
             return run_elsewhere(place, self.pte, program, self.method, inputs, self.runner, folder, timeout, data)
+        if not self.python and "record" in self.files and self.method == "forward" and emulators(self.pte):
+            return emulate(self.pte, self.files["record"], inputs, workdir=folder, timeout=timeout, data=data)
         given = {"workdir": folder, "data": data, "python": self.python, "passing": True}
         return execute(self.pte, inputs, method=self.method, timeout=timeout, cancel=cancel, **given)
 

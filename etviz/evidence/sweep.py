@@ -135,7 +135,7 @@ def sweep(
     model
         An eager `nn.Module`, or an `ExportedProgram`, in float.
     recipes
-        By a name that you choose: a known recipe (``"xnnpack-int8"``), an `etviz.recipe`, or
+        By a name that you choose: a known recipe (``"xnnpack-int8"``, ``"ethos-u55"``), an `etviz.recipe`, or
         arguments of `etviz.debug`: ``partitioner``, ``quantizer``, ``calibration`` (a list),
         ``strict``. ``{}`` is the portable kernels in float. A recipe that can't be lowered or run is a row with the
         reason. ``python``, the path of another environment's interpreter, lowers and runs the variant there; etviz need
@@ -195,7 +195,8 @@ def sweep(
     if latency and variants:
         measure_latency(list(variants.values()), values[0], timeout)
     for name, variant in variants.items():
-        rows[name] = {"status": LOWERED, "reason": "", **variant.numbers}
+        reason = f"emulated by the {variant.emulated}, so without latency" if variant.emulated else ""
+        rows[name] = {"status": LOWERED, "reason": reason, **variant.numbers}
     for name in recipes:
         rows[name] |= {what: about.get(name, {}).get(what, "") for what in _VERSIONS}
     measured = {name: variants[name] for name in recipes if name in variants}

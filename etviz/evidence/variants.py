@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from etviz.artifacts.scratch import Scratch
 from etviz.comparison.outputs import compare_outputs
 from etviz.errors import UsageError
 from etviz.evidence.measuring import FLOAT_METRICS, worst_output
 from etviz.evidence.subject import Subject, subject_of
+from etviz.pipeline.emulation import emulate, emulators
 from etviz.pipeline.environment import interpreter, lower_elsewhere
 from etviz.pipeline.environment_child import make
 from etviz.pipeline.execute import execute
@@ -48,11 +50,14 @@ class Variant:
     numbers
         ``rmse, max_abs, rel_l2, sqnr_db`` of the worst final output against the float model, means over the inputs;
         ``worst_rmse`` of any input, the task metrics' means, ``size_bytes``, ``latency_ms``.
+    emulated
+        The reference implementation that ran the delegates, because the runtime here lacks their backend.
     """
 
     subject: Subject
     outputs: list[list[Any]]
     numbers: dict[str, float] = field(default_factory=dict)
+    emulated: str = ""
 
 
 def float_outputs(model: Any, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
@@ -120,7 +125,12 @@ def run_variant(
 ) -> Variant:
     flat = [flatten(tuple(values)) for values in inputs]
     data, python = subject.files.get("data"), subject.python
-    run = execute(subject.pte, flat, method=subject.method, timeout=timeout, data=data, python=python)
+    instead = emulators(subject.pte) if not python and subject.method == "forward" and "record" in subject.files else ()
+    if instead:
+        with Scratch() as folder:
+            run = emulate(subject.pte, subject.files["record"], flat, workdir=folder, timeout=timeout, data=data)
+    else:
+        run = execute(subject.pte, flat, method=subject.method, timeout=timeout, data=data, python=python)
     pairs = zip(expected, run.outputs, strict=True)
     rows = [worst_output(compare_outputs(wanted, found, []), FLOAT_METRICS) for wanted, found in pairs]
     numbers = {name: _mean([row[name] for row in rows]) for name in FLOAT_METRICS}
@@ -132,7 +142,7 @@ def run_variant(
         ]
         numbers[name] = statistics.fmean(values)
     numbers["size_bytes"] = float(subject.pte.stat().st_size)
-    return Variant(subject, run.outputs, numbers)
+    return Variant(subject, run.outputs, numbers, ", ".join(instead))
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -148,7 +158,7 @@ def measure_latency(variants: Sequence[Variant], values: Sequence[Any], timeout:
     The variants take turns, and the first execution after a load is omitted. Other processes can only add to a time, so
     the smallest median is the best estimate.
     """
-    flat = flatten(tuple(values))
+    flat, variants = flatten(tuple(values)), [variant for variant in variants if not variant.emulated]
     taken: list[list[float]] = [[] for _ in variants]
     for _ in range(ROUNDS):
         for own, variant in zip(taken, variants, strict=True):

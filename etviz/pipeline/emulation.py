@@ -20,6 +20,7 @@ from etviz.artifacts.etdump.events import Layout
 from etviz.artifacts.etdump.value_writer import ALIGNMENT, ValueWriter
 from etviz.artifacts.files import room_for
 from etviz.artifacts.known_files import note_written
+from etviz.artifacts.program.program import read_program
 from etviz.artifacts.record.record_file import read_record
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ExecutionError, UsageError
@@ -45,6 +46,13 @@ class _Made:
 
     inputs: list[torch.Tensor]
     outputs: list[torch.Tensor]
+
+
+def emulators(pte: PathLike, method: str = "forward") -> tuple[str, ...]:
+    """The reference implementations that a program needs here, because the runtime lacks its backends."""
+    backends = dict.fromkeys(read_program(pte).method(method).backends)
+    found = (interpreter_of(backend) for backend in backends if not _stays(backend))
+    return tuple(dict.fromkeys(item.implementation for item in found if item is not None))
 
 
 def emulate(

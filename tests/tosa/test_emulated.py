@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import struct
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import etviz
+from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.program.tosa_graph import is_tosa, read_tosa, returning
 from etviz.artifacts.record.record_file import read_record
@@ -260,3 +262,53 @@ def test_dynamic_shapes_are_refused_with_the_reason(tmp_path: Path) -> None:
     program = torch.export.export(Net(), (x,), dynamic_shapes=({0: torch.export.Dim("n", min=2, max=8)},))
     with pytest.raises(EtvizError, match=r"size|shape"):
         etviz.debug(program, (x,), "tosa", runner="emulated", workdir=tmp_path)
+
+
+def test_a_sweep_compares_vendors(tmp_path: Path) -> None:
+    model, inputs = models.MODELS["cnn"]()
+    known = ("xnnpack", "tosa", "tosa-int8")
+    recipes = {
+        name: etviz.recipe(name, calibration=models.calibration(inputs) if "int8" in name else None) for name in known
+    }
+    table: Any = etviz.sweep(model, recipes, [inputs], folder=tmp_path, latency=False).table
+    assert table["status"].tolist() == ["measured"] * 3
+    assert table["reason"].tolist() == ["", *["emulated by the TOSA reference model, so without latency"] * 2]
+    assert (table["rmse"] < [1e-6, 1e-6, 0.01]).all()
+    assert table.loc["tosa-int8", "size_bytes"] < table.loc["tosa", "size_bytes"]
+
+
+# ---- from the device ----
+
+
+def test_a_board_that_differs_from_the_specification_is_told(run: Any, tmp_path: Path) -> None:
+    """The files of a board, as base64 in the log of its UART: a delegate's output is off by one step in one element."""
+    pytest.importorskip("ethosu.vela")
+    folder, inspection = run("ethos-u55", "cnn")
+    call = next(iter(delegates(inspection)))
+    instruction = int(inspection.gaps["instruction"][call])
+    block = read_etdump(folder / "etdump.etdp").blocks[-1]
+    output = [event for event in block.debug if event.instruction_id == instruction and event.tensors][-1].tensors[0]
+    etdump = (folder / "etdump.etdp").read_bytes().replace(b'"emulated"', b'"simulate"')
+    buffer = bytearray((folder / "debug_buffer.bin").read_bytes())
+    for name, change in (("same", 0), ("off", 1)):
+        buffer[output.offset] ^= change
+        log = tmp_path / f"{name}.log"
+        log.write_text(_uart(etdump, bytes(buffer)), encoding="utf-8")
+        board = etviz.load(
+            log, pte=folder / "model.pte", record=folder / "model.etviz", etrecord=folder / "etrecord.bin"
+        )
+        assert "Emulated" not in str(board.summary())
+        row = board.gaps.index[board.gaps["instruction"] == instruction][0]
+        inside = board.zoom(row)
+        assert inside.faithful is (change == 0)
+        told = "The device differs from the specification: its output is off by up to 1 from that of the TOSA reference"
+        assert (told in str(inside.summary())) is bool(change)
+        assert ("The specification leaves integers no freedom" in str(inside.summary())) is bool(change)
+
+
+def _uart(etdump: bytes, buffer: bytes) -> str:
+    """What Arm's runner prints where it has no file system."""
+    return "".join(
+        f'I [executorch] done\n#---\necho "{base64.b64encode(content).decode()}" | base64 -d >{name}\n'
+        for name, content in (("etdump.bin", etdump), ("debug_buffer.bin", buffer))
+    )
