@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import UsageError, checked, told
@@ -135,6 +139,10 @@ def _tosa(profile: str) -> Recipe:
 
 
 def _vgf(*, quantized: bool) -> Recipe:
+    """Lowering runs a command of the environment, which is on no path where the environment is not activated."""
+    programs = str(Path(sys.executable).parent)
+    if shutil.which("model-converter") is None and programs not in os.environ.get("PATH", "").split(os.pathsep):
+        os.environ["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH"), programs)))
     from executorch.backends.arm.quantizer import VgfQuantizer
     from executorch.backends.arm.vgf import VgfCompileSpec, VgfPartitioner
 

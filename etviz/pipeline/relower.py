@@ -66,7 +66,10 @@ class BackendRefusedError(EtvizError):
         if not self.missing:
             return text + "Zoom into another row; the gap of this one is valid."
         if self.step == "run":
-            return text + "Install a runtime that has this backend for this processor."
+            return text + (
+                "Install a runtime that has this backend for this processor, or load values that the backend logs "
+                "inside, or that a probe returns (etviz.probe)."
+            )
         return text + "Install what the backend needs to lower a model here, or zoom into another row."
 
 
