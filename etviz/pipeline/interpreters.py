@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+INSTALL_TOSA: Final = "pip install 'etviz[tosa]'"
+INSTALL_COREAI: Final = "pip install --no-deps coreai-core==1.0.0b1 coreai-torch==0.4.1 ml_dtypes yuvio"
+"""Commands that install what backends need. The beta of Core AI names packages that do not fit together."""
+
+
 @dataclass(frozen=True, slots=True)
 class Interpreter:
     """How a delegate is run outside of its device.
@@ -36,8 +41,8 @@ class Interpreter:
         ``module:function``; the module is imported in the child process.
     implementation
         What computes the values, in words; empty for the backend's own kernels.
-    package, extra
-        The package that it needs, and the extra of etviz that installs it; empty if it needs none.
+    package, command
+        The package that it needs, and the command that installs it; empty if it needs none.
     exact
         True if the specification leaves no freedom for integers, so a device with other values is wrong.
     """
@@ -45,13 +50,8 @@ class Interpreter:
     function: str
     implementation: str = ""
     package: str = ""
-    extra: str = ""
+    command: str = ""
     exact: bool = False
-
-    @property
-    def command(self) -> str:
-        """The command that installs what it needs."""
-        return f"pip install 'etviz[{self.extra}]'"
 
     def is_installed(self) -> bool:
         """True if its package is installed; nothing is imported."""
@@ -72,10 +72,13 @@ class ShownInside:
 
 
 _TOSA: Final = Interpreter(
-    "etviz.pipeline.tosa_values:show_inside", "TOSA reference model", "tosa_reference_model", "tosa", exact=True
+    "etviz.pipeline.tosa_values:show_inside", "TOSA reference model", "tosa_reference_model", INSTALL_TOSA, exact=True
 )
 INTERPRETERS: Final = {
     BACKEND: Interpreter("etviz.pipeline.piece_program:show_inside"),
+    "CoreAIBackend": Interpreter(
+        "etviz.pipeline.coreai_values:show_inside", "Core AI runtime on this machine", "coreai", INSTALL_COREAI
+    ),
     **dict.fromkeys(("TOSABackend", "EthosUBackend", "VgfBackend"), _TOSA),
 }
 """Interpreters by backend id; `register` adds to them."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import UsageError, checked, told
+from etviz.pipeline.interpreters import INSTALL_COREAI, INSTALL_TOSA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,7 +42,8 @@ def recipe(
     ----------
     name
         A known recipe, to which the other arguments are added: ``portable``, ``xnnpack``, ``xnnpack-int8``,
-        ``openvino``, ``tosa``, ``tosa-int8``, ``ethos-u55``, ``ethos-u65``, ``ethos-u85``, ``vgf``, ``vgf-int8``.
+        ``openvino``, ``tosa``, ``tosa-int8``, ``ethos-u55``, ``ethos-u65``, ``ethos-u85``, ``vgf``, ``vgf-int8``,
+        ``coreai``.
         Those for Ethos-U and with ``int8`` quantize with the vendor's quantizer.
     partitioner, quantizer, calibration, strict
         As for `etviz.debug`.
@@ -95,8 +97,8 @@ def _named(name: str) -> Recipe:
     try:
         return _KNOWN[name]()
     except ImportError as error:
-        extra = _EXTRAS.get(name.partition("-")[0])
-        advice = f"; pip install 'etviz[{extra}]'" if extra else ""
+        command = _COMMANDS.get(name.partition("-")[0])
+        advice = f"; {command}" if command else ""
         raise UsageError(f"the recipe {name} needs a package that is not installed here ({error}){advice}") from error
 
 
@@ -149,6 +151,13 @@ def _vgf(*, quantized: bool) -> Recipe:
     return _arm(VgfCompileSpec(), VgfPartitioner, VgfQuantizer if quantized else None)
 
 
+def _coreai() -> Recipe:
+    os.environ.setdefault("ENABLE_DEBUG_INFO", "1")  # else the model does not name the operators that it comes from
+    from executorch.backends.apple.coreai import CoreAIPartitioner
+
+    return Recipe([CoreAIPartitioner()])
+
+
 def _arm(spec: Any, partitioner: Any, quantizer: Any) -> Recipe:
     """What Arm's backends have in common; `quantizer` is None for floats."""
     if quantizer is None:
@@ -168,9 +177,14 @@ _KNOWN: Final[Mapping[str, Callable[[], Recipe]]] = {
     "ethos-u55": partial(_ethos_u, "ethos-u55-128"),
     "ethos-u65": partial(_ethos_u, "ethos-u65-256"),
     "ethos-u85": partial(_ethos_u, "ethos-u85-256"),
+    "coreai": _coreai,
     "vgf": partial(_vgf, quantized=False),
     "vgf-int8": partial(_vgf, quantized=True),
 }
 """Recipes by name."""
-_EXTRAS: Final = {"openvino": "openvino", **dict.fromkeys(("tosa", "ethos", "vgf"), "tosa")}
-"""By first word of a recipe: the extra that installs what it needs."""
+_COMMANDS: Final = {
+    "openvino": "pip install 'etviz[openvino]'",
+    "coreai": INSTALL_COREAI,
+    **dict.fromkeys(("tosa", "ethos", "vgf"), INSTALL_TOSA),
+}
+"""By first word of a recipe: the command that installs what it needs."""
