@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from etviz.pairing.matched_constants import Bytes
 
 _FOLDING: Final = ("convolution", "linear", "addmm", "mm")
-_LAYOUTS: Final = {2: ((1, 0),), 3: ((0, 2, 1),), 4: ((0, 2, 3, 1), (1, 2, 3, 0))}
+_LAYOUTS: Final = {2: ((1, 0),), 3: ((0, 2, 1), (1, 2, 0)), 4: ((0, 2, 3, 1), (1, 2, 3, 0))}
 """Dimension orders, by number of dimensions, in which a backend may store a constant."""
 _ALIKE: Final = 0.9
 """Relative L2 error up to which two constants are taken for two versions of one."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 import etviz
+from tests.language.matrix import judge, load
 from tests.language.programs import RECIPES, calls_of, make, model_of
 from tests.shelf import Shelf
 
@@ -27,20 +27,6 @@ def made(shelf: Shelf, name: str) -> Path:
     return shelf.folder(f"language-{name}", lambda folder: make(RECIPES[name], folder, STEPS))
 
 
-def load(folder: Path, way: str, **options: Any) -> etviz.Inspection:
-    """Load a run from the record, from `.pte` and ETRecord, or from the ETRecord alone."""
-    files: dict[str, Any] = {"etrecord": folder / "etrecord.bin", "debug_buffer": folder / "debug_buffer.bin"}
-    if way == "exact":
-        files |= {"pte": folder / "model.pte", "record": folder / "model.etviz"}
-    elif way == "derived":
-        alone = folder / "alone" / "model.pte"
-        alone.parent.mkdir(exist_ok=True)
-        if not alone.exists():
-            alone.write_bytes((folder / "model.pte").read_bytes())
-        files |= {"pte": alone}
-    return etviz.load(folder / "etdump.etdp", **files, **options)
-
-
 @pytest.mark.parametrize("name", ["custom", "quantized_cache"])
 @pytest.mark.parametrize("way", ["exact", "derived", "handles"])
 def test_values_are_compared_and_nothing_is_blamed(shelf: Shelf, name: str, way: str) -> None:
@@ -55,6 +41,24 @@ def test_values_are_compared_and_nothing_is_blamed(shelf: Shelf, name: str, way:
     if way != "handles":
         assert set(rest["reason"]) <= SILENT
         assert set(rest["op"]) <= {"aten::_local_scalar_dense", *(UNSEEN if name == "quantized_cache" else ())}
+
+
+@pytest.mark.slow
+def test_packed_weights_are_recognized(shelf: Shelf) -> None:
+    """XNNPACK packs two weights of 4 bits in a byte."""
+    said = judge(made(shelf, "custom_8da4w"), "derived", calls_of(STEPS))
+    assert not said.blamed
+    assert "other weights" not in said.verdict
+    assert {reason for reason, _, _ in said.reasons} <= SILENT
+
+
+@pytest.mark.slow
+def test_events_may_name_their_namespace(shelf: Shelf) -> None:
+    """The kernel of the delta rule does, where other kernels leave it out."""
+    said = judge(made(shelf, "gated_delta"), "exact", calls_of(STEPS))
+    assert "another program" not in said.blamed
+    assert said.values > 0
+    assert {reason for reason, _, _ in said.reasons} <= SILENT
 
 
 def test_what_a_call_writes_is_compared(shelf: Shelf) -> None:
