@@ -46,7 +46,7 @@ def test_without_a_payload_the_view_opens_and_asks_why(analysis: Analysis, monke
     def fail(_: Analysis, __: None) -> Any:
         raise EtvizError("no payload")
 
-    monkeypatch.setattr("etviz.view.widget.widget.build_payload", fail)
+    monkeypatch.setattr("etviz.view.widget.state.build_payload", fail)
     widget = etviz.Inspection(analysis).widget()
     assert widget.get_state()["_opening"] is None
     with pytest.raises(EtvizError, match="no payload"):

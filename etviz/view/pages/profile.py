@@ -42,21 +42,20 @@ def profile_svg(analysis: Analysis) -> str:
         y = _HEIGHT - height(10.0**ten)
         parts.append(f'<path d="M{_LEFT} {y:.1f}H{_WIDTH}" stroke="#c6cdd5"/>')
         parts.append(f'<text x="{_LEFT - 4}" y="{y + 3:.1f}" text-anchor="end">{10**ten}</text>')
-    stems: dict[int, tuple[float, str, int]] = {}
+    stems: dict[int, tuple[float, str]] = {}
     for at, row, value in known:
         level = tables.level(row)
         size = math.inf if level == "bad" and math.isnan(value) else value
         if math.isnan(size):
             continue
         place = int(at * min(1.0, _MOST / len(order)))
-        stems[place] = max(stems.get(place, (-1.0, "", -1)), (size, level, row))
+        stems[place] = max(stems.get(place, (-1.0, "")), (size, level))
     wide = scale * max(1.0, len(order) / _MOST)
-    for place, (value, level, row) in stems.items():
+    for place, (value, level) in stems.items():
         tall = height(value)
-        title = markup(f"{gaps['name'].iloc[row]}: {value:.3g}")
         parts.append(
             f'<rect x="{_LEFT + (place + 0.5) * wide - 1:.1f}" y="{_HEIGHT - tall:.1f}" width="2" height="{tall:.1f}" '
-            f'fill="{_STEPS[level]}"><title>{title}</title></rect>'
+            f'fill="{_STEPS[level]}"/>'
         )
     label = f"{name.replace('_', ' ')} of {len(order)} values in program order"
     return (
