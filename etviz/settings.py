@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from traitlets import Bool, Enum, Float, HasTraits, List, TraitError, Unicode, observe
+from traitlets import Bool, Enum, Float, HasTraits, List, TraitError, Unicode, default, observe
 
 from etviz.errors import UsageError
 from etviz.upstream.libraries import NAME_A_LIBRARY, load_library, set_users_libraries
@@ -29,10 +29,16 @@ ISOLATIONS: Final = ("auto", "always", "never")
 """Which artifacts a child process evaluates."""
 
 
-def _choice(variable: str, choices: tuple[str, ...]) -> Enum[str]:
-    told = os.environ.get(variable, "")
-    first = told if told in choices else choices[0]
-    return Enum(choices, first).tag(expected=" or ".join(map(repr, choices)))
+def _choice(choices: tuple[str, ...]) -> Enum[str]:
+    return Enum(choices).tag(expected=" or ".join(map(repr, choices)))
+
+
+def _first(variable: str, choices: tuple[str, ...]) -> str:
+    """The value of an environment variable; a misspelt one must not open what it was set to close."""
+    told = os.environ.get(variable) or choices[0]
+    if told not in choices:
+        raise UsageError(f"the variable {variable} must be {' or '.join(choices)}, found {told!r}")
+    return told
 
 
 class _Flag(Bool[bool, bool | int]):
@@ -87,10 +93,10 @@ class Options(HasTraits):
 
     embed = _Flag(False).tag(expected="True or False")
     embed_tensors = Enum(TENSORS, "histograms").tag(expected=f"one of {', '.join(map(repr, TENSORS))}")
-    isolation = _choice("ETVIZ_ISOLATION", ISOLATIONS)
+    isolation = _choice(ISOLATIONS)
     embed_megabytes = _Positive(16.0).tag(expected="a positive number of megabytes")
 
-    look_inside = _choice("ETVIZ_LOOK_INSIDE", LOOK_INSIDE)
+    look_inside = _choice(LOOK_INSIDE)
     operator_libraries = List(Unicode()).tag(expected="a list of names of modules, or of paths of shared libraries")
 
     def __getattr__(self, name: str) -> Any:
@@ -104,6 +110,14 @@ class Options(HasTraits):
         except TraitError:
             expected = self.trait_metadata(name, "expected")
             raise UsageError(f"etviz.options.{name} must be {expected}, found {value!r}") from None
+
+    @default("isolation")
+    def _first_isolation(self) -> str:
+        return _first("ETVIZ_ISOLATION", ISOLATIONS)
+
+    @default("look_inside")
+    def _first_look(self) -> str:
+        return _first("ETVIZ_LOOK_INSIDE", LOOK_INSIDE)
 
     @observe("operator_libraries")
     def _use_libraries(self, change: Any) -> None:

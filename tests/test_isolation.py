@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -322,3 +323,11 @@ def test_a_study_of_foreign_files_evaluates_nothing_here(
     pd.testing.assert_frame_equal(here.inputs[told], there.inputs[told])
     again = there.open_input(0)
     assert again.gaps["rmse"].notna().all()
+
+
+def test_a_misspelt_isolation_is_refused(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It must not open what it was set to close."""
+    monkeypatch.setenv("ETVIZ_ISOLATION", "allways")
+    code = "import etviz; etviz.options.isolation"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "ETVIZ_ISOLATION must be auto or always or never, found 'allways'" in done.stderr

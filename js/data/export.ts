@@ -23,9 +23,16 @@ export function csvOf(rows: readonly number[], columns: readonly Column[]): stri
 }
 
 export function markdownOf(payload: Payload, rows: readonly number[], columns: readonly Column[]): string {
-  const plain = (text: string): string => text.replaceAll("|", "\\|").replace(/\s+/g, " ");
+  // As `etviz.text.markdown`: nobody is mentioned, and nothing is loaded.
+  const marks: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;" };
+  const plain = (text: string): string =>
+    text
+      .replace(/\s+/g, " ")
+      .trim()
+      .replace(/[&<>@]/g, (mark) => marks[mark])
+      .replace(/[\\|`*[\]~]|(?<![\p{L}\p{N}_])_|_(?![\p{L}\p{N}_])/gu, "\\$&");
   const cell = (column: Column, row: number): string => {
-    if (column.name === "op") return `\`${plain(payload.nameOf(row)).replaceAll("`", "'")}\``;
+    if (column.name === "op") return plain(payload.nameOf(row));
     if (column.kind === "text") return plain(textAt(column, row) ?? "");
     return plain(formatNumber(column.values[row], column.format));
   };
