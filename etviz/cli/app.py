@@ -13,7 +13,23 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 from etviz import __version__
-from etviz.cli import agent, calls, check, compare, demo, dump, gaps, info, outputs, probe, report, run, verify, why
+from etviz.cli import (
+    agent,
+    calls,
+    check,
+    compare,
+    decode,
+    demo,
+    dump,
+    gaps,
+    info,
+    outputs,
+    probe,
+    report,
+    run,
+    verify,
+    why,
+)
 from etviz.cli.artifacts import expanded, file_options
 from etviz.cli.console import err, out, with_options
 from etviz.errors import EtvizError, UnexpectedError
@@ -64,6 +80,11 @@ _COMMANDS: Final = (
     ("Look", dump.dump, "etviz dump etviz-demo -o tensors"),
     ("Look", why.why, "etviz why etviz-demo --json"),
     ("Look", report.report, "etviz report etviz-demo -o report.html --tensors worst"),
+    (
+        "Look",
+        decode.decode,
+        "etviz decode model.pte --tokenizer tokenizer.json --prompt 'Once upon a time'",
+    ),
     ("Look", compare.compare, "etviz compare fp32 int8 -o compared.html"),
     ("Look", agent.mcp, "etviz mcp build/ (needs etviz\\[mcp])"),
     ("Gate", check.check, check.EXAMPLE),
@@ -80,6 +101,8 @@ def _add(heading: str, command: Callable[..., None], example: str) -> None:
     parameters = inspect.signature(command).parameters
     if "artifacts" in parameters:
         command = expanded(command, "artifacts", file_options)
+    if "tokens" in parameters:
+        command = expanded(command, "tokens", decode.token_options)
     if "limits" in parameters:
         command = expanded(command, "limits", check.limit_options, check.limit_flags())
     name = command.__name__.replace("_", "-")

@@ -12,6 +12,7 @@ import typer
 from etviz.artifacts.files import whole_file
 from etviz.cli import artifacts as given
 from etviz.cli.console import err, out, plain_text, print_json, with_options
+from etviz.cli.decode import Tokens
 from etviz.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _LEAST: Final = ("min_sqnr_db", "min_cosine", "min_allclose")
 def check(
     artifacts: given.Artifacts,
     limits: Limits,
+    tokens: Tokens,
     min_compared: Annotated[float | None, typer.Option(help="Least share of compared instructions, 0 to 1.")] = None,
     outputs: Annotated[
         bool | None, typer.Option("--outputs/--no-outputs", help="Final outputs must match their reference.")
@@ -57,12 +59,27 @@ def check(
     start = time.perf_counter()
     options = {"outputs": outputs, "operators": operators, "min_compared": min_compared, "factor": factor}
     rules = _rules(config, artifacts.source).with_flags(limits, **options)
-    result = _check(artifacts, rules, baseline, write_baseline, device)
+    if tokens.given and artifacts.source.suffix == ".pte":
+        result = _tokens(artifacts.source, artifacts, tokens)
+    else:
+        result = _check(artifacts, rules, baseline, write_baseline, device)
+        if tokens.given:
+            found = _tokens(artifacts.pte, artifacts, tokens)
+            result.cases += found.cases
+            result.notes += [found.verdict, *found.notes]
     _write(result, junit, json_file, markdown, time.perf_counter() - start)
     if json_file is None or str(json_file) != "-":
-        _print(result, quiet=rules.demand_nothing and baseline is None)
+        _print(result, quiet=rules.demand_nothing and baseline is None and not tokens.given)
     if not result.passed:
         raise typer.Exit(1)
+
+
+def _tokens(program: Path | None, artifacts: given.Artifacts, tokens: Tokens) -> CheckResult:
+    from etviz.decoding.gate import check_tokens
+
+    if program is None:
+        raise UsageError("limits of tokens need the program; give --pte")
+    return check_tokens(tokens.decode(program, artifacts.method), tokens.limits)
 
 
 def _check(

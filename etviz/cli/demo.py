@@ -12,9 +12,11 @@ import typer
 from etviz.cli.artifacts import JsonOption
 from etviz.cli.console import err, out, plain_text, print_json
 from etviz.cli.gaps import records, worst_table
+from etviz.errors import UsageError
 
 if TYPE_CHECKING:
     from etviz.demo.demo import Demo
+    from etviz.demo.language_model import LanguageDemo
 
 _WORST: Final = 5
 
@@ -28,19 +30,56 @@ def demo(
         str | None,
         typer.Option("--runner", help="cpp: run it with the C++ runner (make runner); or a command, as in etviz run."),
     ] = None,
+    llm: Annotated[bool, typer.Option("--llm", help="A language model, its tokens, and a fault of its cache.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """A real model, trained here in seconds, quantized, lowered, run and compared; and a planted fault, found."""
+    steps = err if as_json else out
+
+    def say(text: str) -> None:
+        steps.print(f"[bold]-[/bold] {plain_text(text)} …")
+
+    if llm:
+        if runner or show:
+            raise UsageError("--llm has no report and no other runner; leave out --open and --runner")
+        from etviz.demo.language_model import run_language_demo
+
+        _tell(run_language_demo(folder, say), as_json=as_json)
+        return
     from etviz.demo.demo import run_demo
 
-    steps = err if as_json else out
-    result = run_demo(folder, lambda text: steps.print(f"[bold]-[/bold] {plain_text(text)} …"), runner)
+    result = run_demo(folder, say, runner)
     if as_json:
         _print_json(result)
     else:
         _print(result)
     if show and not webbrowser.open(result.report.resolve().as_uri()):
         err.print("etviz: no browser was found to open the report")
+
+
+def _tell(result: LanguageDemo, *, as_json: bool) -> None:
+    run, planted = result.run, result.planted
+    if as_json:
+        names = ("what", "culprit", "cache", "proof", "found", "repaired")
+        found = {name: getattr(result, name) for name in names} | {"summary": planted.summary()}
+        body = {"folder": str(result.folder), "summary": run.summary(), "float": result.against_float.summary()}
+        print_json(body | {"planted": found})
+        return
+    for heading, decoded in (("Against the float model", result.against_float), ("As exported", run)):
+        out.print()
+        out.print(heading, style="bold")
+        _say(decoded.summary())
+    out.print()
+    out.print("With a planted fault", style="bold")
+    _say(f"Planted: {result.what}.")
+    _say(planted.summary(), "bold red")
+    _say(f"Culprit: {result.culprit}", "bold")
+    _say(f"Cache: {result.cache}", "bold")
+    _say(f"Proof: {result.proof}", "bold green")
+    out.print()
+    _say(f"Artifacts are in {result.folder}/, the faulty program in {result.folder / 'planted'}/. Next:")
+    ids = " ".join(map(str, run.sequences[0].ids[: run.sequences[0].prompted]))
+    out.print(f"  etviz decode {result.folder / 'planted'} --ids '{ids}'", soft_wrap=True)
 
 
 def _print_json(result: Demo) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 
+from etviz.artifacts.kl_base import read_kl_base
 from etviz.artifacts.scratch import Scratch
 from etviz.calls.driver import Call, Driver
 from etviz.calls.session import Session, open_session
 from etviz.calls.tokens import tokenizer_of
+from etviz.decoding.base import against, prompts_of
 from etviz.decoding.forced import follow
 from etviz.decoding.result import Decode
 from etviz.decoding.sequence import Decoded, Position
-from etviz.errors import PairingError, UsageError, checked
+from etviz.errors import ArtifactError, PairingError, UsageError, checked
 from etviz.pipeline.lower import flatten
 
 if TYPE_CHECKING:
@@ -39,6 +43,7 @@ def decode(
     driver: Driver | Make | None = None,
     forced: bool = True,
     log: str = "auto",
+    noise: bool = True,
     prefill: int | None = None,
     method: str | None = None,
     strict: bool = False,
@@ -56,12 +61,15 @@ def decode(
         An `nn.Module` or `ExportedProgram`, which is lowered here; a `.pte` with its record or ETRecord beside it, or
         their folder; an Inspection.
     prompts
-        A prompt, or a list of prompts: a text (with `tokenizer`), a list of token ids, or a tensor of them.
+        A prompt, or a list of prompts: a text (with `tokenizer`), a list of token ids, or a tensor of them. With a file
+        as `reference`, which holds its own tokens: None, or the number of chunks.
     tokenizer
         An object with `encode` and `decode`, or the path of a ``tokenizer.json`` or SentencePiece model.
     reference
         What to compare with, the program's own reference by default: a function ``ids -> logits``, or a model of
-        `transformers`. It receives a tensor of shape [1, n] with all ids, and returns logits [n, vocabulary].
+        `transformers`; it receives a tensor of shape [1, n] with all ids, and returns logits [n, vocabulary]. Or the
+        path of a file that ``llama-perplexity --kl-divergence-base`` wrote (its tokens are compared, none generated),
+        or of a folder with a model of `transformers`.
     steps
         Number of tokens that the reference generates after each prompt.
     driver
@@ -71,6 +79,9 @@ def decode(
         False ends each prompt at the first token that differs, as free generation does.
     log
         "auto" runs without logging, and logs the calls that `Decode.at` and `Decode.why` ask for.
+    noise
+        False leaves the noise for later (`Decode.compute_noise`), which takes several times as long as the rest: the
+        first table then has no ``margin_noise``, ``explained`` and ``severity``.
     prefill
         Tokens of one call while the prompt is fed; by default as many as the program takes.
     method, timeout
@@ -99,16 +110,25 @@ def decode(
     if log != "auto":
         raise UsageError(f"log must be 'auto', found {log!r}")
     words = tokenizer_of(tokenizer)
-    ids = [words.ids(prompt, number) for number, prompt in enumerate(listed(prompts))]
+    if isinstance(reference, (str, os.PathLike)) and Path(reference).is_dir():
+        reference = _from_folder(Path(reference))
+    base = read_kl_base(reference) if isinstance(reference, (str, os.PathLike)) else None
+    if base is not None:
+        ids, steps, reference = prompts_of(base, prompts), 0, None
+    else:
+        ids = [words.ids(prompt, number) for number, prompt in enumerate(listed(prompts))]
     folder = Scratch()
     session = open_session(program, ids, steps, driver, Path(folder.name), method, strict, timeout, lowering)
     own = None if reference is None else _logits_function(reference)
     found = []
     for number, prompt in enumerate(tqdm(ids, desc="etviz", unit="prompt", leave=False)):
-        found.append(_decode(session, prompt, steps, prefill, own, number))
-    if not forced:
-        found = [_until_flip(item) for item in found]
-    return Decode(session, tuple(found), words, folder)
+        decoded = _decode(session, prompt, steps, prefill, own, number)
+        decoded = decoded if base is None else against(decoded, base, number)
+        found.append(decoded if forced else _until_flip(decoded))
+    run = Decode(session, found, words, folder, foreign=own is not None or base is not None)
+    if noise:
+        run.compute_noise()
+    return run
 
 
 def _decode(
@@ -124,7 +144,7 @@ def _decode(
         )
     writer = _Writer(driver, list(prompt), len(prompt) + steps, list(driver.prefill(prompt, prefill)), own)
     try:
-        noise = follow(session.replay, writer.ask)
+        peak = follow(session.replay, writer.ask)
     except PairingError as error:
         if len(writer.calls) < 2:
             raise
@@ -145,7 +165,7 @@ def _decode(
         tuple(positions),
         expected,
         torch.stack([runtime[call][row] for call, row in places]),
-        tuple((noise[call][row][0], noise[call][row][1]) for call, row in places),
+        peak=peak,
     )
 
 
@@ -230,6 +250,20 @@ def _logits_function(reference: Any) -> Own:
     return reference
 
 
+def _from_folder(path: Path) -> Own:
+    """A model of `transformers`, from safetensors and without code of its own."""
+    try:
+        transformers = importlib.import_module("transformers")
+    except ImportError as error:
+        raise UsageError(f"reference={str(path)!r} needs the package transformers ({error})") from None
+    try:
+        options = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True}
+        return transformers.AutoModelForCausalLM.from_pretrained(str(path), **options).eval()
+    except Exception as error:
+        problem = f"transformers can't read a model in it ({type(error).__name__}: {str(error)[:200]})"
+        raise ArtifactError(path, problem, "name a folder with config.json and safetensors") from error
+
+
 def _own(function: Own, ids: Sequence[int], vocabulary: int) -> torch.Tensor:
     """The logits of a user's reference for all ids."""
     import torch
@@ -262,5 +296,4 @@ def _until_flip(found: Decoded) -> Decoded:
         positions=found.positions[:count],
         reference=found.reference[:count],
         runtime=found.runtime[:count],
-        noise=found.noise[:count],
     )

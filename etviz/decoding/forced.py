@@ -5,29 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from etviz.calls.logits import logits_of
-from etviz.evaluation.law import allowance
-from etviz.evaluation.noise import Lanes, Spread, batches, larger
+from etviz.evaluation.law import ENOUGH, allowance
+from etviz.evaluation.noise import PASSES, Lanes, Spread, larger
 from etviz.evaluation.replay import question
+from etviz.graph.ir import CONTROL
 
 if TYPE_CHECKING:
     from etviz.evaluation.replay import Replay
 
+_TOGETHER: Final = 256 << 20
+"""Bytes of values of the lanes that are evaluated side by side."""
 Follow = Callable[["torch.Tensor | None"], "Sequence[Any] | None"]
 """Takes the logits of the last call, None at first, and returns the flat inputs of the next call, None at the end."""
 
 
 @question
-def follow(replay: Replay, ask: Follow, *, noise: bool = True) -> list[list[list[float]]]:
-    """Evaluate the reference call after call, and measure the noise of its logits.
-
-    The state is kept between calls, in the perturbed lanes too. The noise of the difference of two logits is √2 times
-    the standard deviation, over the vocabulary, of a row's perturbed logits less the plain ones: what moves all logits
-    alike moves no difference. `allowance` widens it for one number.
+def follow(replay: Replay, ask: Follow) -> int:
+    """Evaluate the reference call after call; the state is kept between calls.
 
     Parameters
     ----------
@@ -35,39 +34,63 @@ def follow(replay: Replay, ask: Follow, *, noise: bool = True) -> list[list[list
         Of the program.
     ask
         Receives the logits of each call, and gives the inputs of the next one.
-    noise
-        Measure the noise.
+
+    Returns
+    -------
+    int
+        Largest number of bytes that the values of a call took together.
+    """
+    evaluator, last = replay.fresh(), None
+    while (inputs := ask(last)) is not None:
+        last = logits_of(evaluator.run(inputs, replay=False))
+    return evaluator.limits.peak
+
+
+@question
+def noise_of_logits(
+    replay: Replay,
+    calls: Sequence[Sequence[Any]],
+    vocabulary: int,
+    peak: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> list[list[list[float]]]:
+    """Measure the noise of the logits of calls that follow one another; perturbed lanes keep their own state.
+
+    The noise of the difference of two logits is √2 times the standard deviation, over the vocabulary, of a row's
+    perturbed logits less the plain ones: what moves all logits alike moves no difference. `allowance` widens it for one
+    number. There are as many lanes as give `ENOUGH` logits for a row.
+
+    Parameters
+    ----------
+    replay
+        Of the program.
+    calls
+        Flat inputs of each call.
+    vocabulary
+        Logits of a row.
+    peak
+        Bytes that the values of a call take, from `follow`: lanes that would take more than 256 MB follow one another.
+    progress
+        Called with the number of calls that were evaluated.
 
     Returns
     -------
     list
-        For each call and row of its logits: the noise of all logits (RMS), and of the difference of two. NaN where it
-        was not measured.
+        For each call and row of its logits: the noise of all logits (RMS), and of the difference of two.
     """
     start = replay.fresh()
-    given: list[Sequence[Any]] = []
-    plain: list[torch.Tensor] = []
+    wanted = min(PASSES, math.ceil(ENOUGH / max(1, vocabulary)))
+    together = 1 if any(node.target in CONTROL for node in start.graph.nodes) else max(1, _TOGETHER // max(1, peak))
     rows: list[list[_Row]] = []
-    if not noise:
-        last = None
-        while (inputs := ask(last)) is not None:
-            last = logits_of(start.run(inputs, replay=False))
-            rows.append([_Row() for _ in last])
-        return [[list(row.noise) for row in call] for call in rows]
-    for seeds in batches(start.graph):
-        lanes = Lanes(start, seeds)
-        if seeds[0]:
-            for inputs, logits, call in zip(given, plain, rows, strict=True):
-                lanes.run(inputs)
-                _add(lanes, logits, call)
-            continue
-        last = None
-        while (inputs := ask(last)) is not None:
-            last = logits_of(lanes.run(inputs))
-            given.append(inputs)
-            plain.append(last)
-            rows.append([_Row() for _ in last])
-            _add(lanes, last, rows[-1])
+    for first in range(0, wanted, together):
+        lanes = Lanes(start, range(first, min(wanted, first + together)))
+        for number, inputs in enumerate(calls):
+            logits = logits_of(lanes.run(inputs, replay=False))
+            if not first:
+                rows.append([_Row() for _ in logits])
+            _add(lanes, logits, rows[number])
+            if progress is not None:
+                progress(number)
     return [[list(row.noise) for row in call] for call in rows]
 
 

@@ -18,7 +18,7 @@ from etviz.calls.lint import Form
 from etviz.calls.session import Session, open_session
 from etviz.calls.tokens import tokenizer_of
 from etviz.decoding.decode import listed, rows_of
-from etviz.decoding.forced import follow
+from etviz.decoding.forced import noise_of_logits
 from etviz.errors import ExecutionError, UsageError, checked
 from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.values import flat_values
@@ -303,7 +303,7 @@ class _Checker:
         known = self._noises.get(id(way.calls))
         if known is None:
             waiting = [flatten(call.inputs) for call in way.calls]
-            found = follow(self._session.replay, Asker(waiting))
+            found = noise_of_logits(self._session.replay, waiting, self.run(way.calls)[0].shape[1])
             logits = [torch.tensor([[row[0]] for row in call]) for call in found]
             noises = {at: float(row) for at, (_, row) in _by_position(way, logits).items()}
             known = self._noises[id(way.calls)] = (way.calls, noises)
@@ -324,20 +324,6 @@ class _Checker:
                 if not gap <= _HALF * float(mine[at].norm()):
                     return name, operator, f"the program's graph breaks it in {name} ({operator}), at position {at}"
         return "", "", "the program's graph does not break it, so its kernels do: compare them with etviz.decode"
-
-
-class Asker:
-    """Gives the inputs of calls, one after the other; see `Follow`."""
-
-    def __init__(self, calls: Sequence[Sequence[Any]]) -> None:
-        self._calls, self._at = calls, 0
-
-    def __call__(self, last: torch.Tensor | None) -> Sequence[Any] | None:
-        if last is None:
-            self._at = 0
-        else:
-            self._at += 1
-        return self._calls[self._at] if self._at < len(self._calls) else None
 
 
 def _severity(rmse: float, noise: float) -> float:

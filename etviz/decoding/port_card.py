@@ -19,8 +19,7 @@ from etviz.calls.logits import logits_of
 from etviz.calls.session import open_session
 from etviz.calls.tokens import tokenizer_of
 from etviz.decoding.decode import listed, rows_of
-from etviz.decoding.forced import follow
-from etviz.decoding.invariants import Asker
+from etviz.decoding.forced import noise_of_logits
 from etviz.decoding.measures import measures
 from etviz.errors import EtvizError, UsageError, checked
 from etviz.evaluation.replay import Replay, question
@@ -221,7 +220,7 @@ def port_card(
         for name, logits, problem in stage_logits(session.replay, [flatten(call.inputs) for call in calls]):
             stages.append(_Stage(name, None if problem else _rows(calls, logits), problem))
         stages.append(_Stage("runtime", _rows(calls, session.runtime(calls))))
-        rounding = follow(session.replay, Asker([flatten(call.inputs) for call in calls]))
+        rounding = noise_of_logits(session.replay, [flatten(call.inputs) for call in calls], original.shape[-1])
     noise = _rows(calls, [torch.tensor([[row[0]] for row in call]) for call in rounding]).flatten()
     table = _table(stages, noise, compared, words.decode)
     return PortCard(f"{type(model).__name__}, a port of {type(reference).__name__}", table, compared)

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
+from tqdm.auto import tqdm
 
 from etviz.analysis.analysis import Analysis
 from etviz.artifacts.files import check_target, whole_file
 from etviz.artifacts.scratch import Scratch
-from etviz.decoding.measures import PERCENTILES, with_errors
+from etviz.calls.logits import logits_of
+from etviz.decoding.cache import caches, first_beyond, table
+from etviz.decoding.forced import noise_of_logits
+from etviz.decoding.measures import PERCENTILES, measures, with_errors
 from etviz.decoding.view import DecodeView
 from etviz.errors import UsageError
+from etviz.explain.attribution.shares import TOLERANCE
 from etviz.inspection import Inspection
 from etviz.loading.load import read
 from etviz.pipeline.lower import flatten
@@ -27,9 +33,49 @@ from etviz.view.widget.shown import Shown
 if TYPE_CHECKING:
     import torch
 
+    from etviz.calls.driver import Call
     from etviz.calls.session import Session
     from etviz.calls.tokens import Tokenizer
     from etviz.decoding.sequence import Decoded
+
+
+_LARGEST: Final = 2 << 30
+"""Maximum number of bytes that the calls of one step may log."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenWhatIf:
+    """The token of a step if some values had been exact.
+
+    Attributes
+    ----------
+    step
+        Number of the call.
+    names
+        Names of the rows whose values were exact.
+    texts
+        The best token of the reference, of the runtime, and of the runtime with these values.
+    tokens
+        Their ids.
+    kl_before, kl_after
+        KL divergence from the reference in nats, before and with these values.
+    """
+
+    step: int
+    names: tuple[str, ...]
+    texts: tuple[str, ...]
+    tokens: tuple[int, ...]
+    kl_before: float
+    kl_after: float
+
+    def __repr__(self) -> str:
+        reference, before, after = self.tokens
+        again = "" if after == before else " again" if after == reference else " now"
+        expected, had, now = map(repr, self.texts)
+        return (
+            f"With the correct value of {', '.join(self.names)}, the token of step {self.step} is{again} {now} "
+            f"(runtime {had}, reference {expected}; KL {self.kl_before:.3g} → {self.kl_after:.3g} nats)."
+        )
 
 
 class Decode(Shown):
@@ -45,11 +91,44 @@ class Decode(Shown):
 
     view: DecodeView
 
-    def __init__(self, session: Session, sequences: tuple[Decoded, ...], tokenizer: Tokenizer, folder: Scratch) -> None:
-        self.sequences = sequences
+    def __init__(
+        self,
+        session: Session,
+        sequences: Sequence[Decoded],
+        tokenizer: Tokenizer,
+        folder: Scratch,
+        *,
+        foreign: bool = False,
+    ) -> None:
+        self.sequences = tuple(sequences)
+        self._foreign = foreign  # the reference is not the program's own
         self._session, self._tokenizer, self._folder = session, tokenizer, folder
         self._inspections: dict[tuple[int, int], Inspection] = {}
+        self._cache: tuple[int, pd.DataFrame] | None = None
         super().__init__(DecodeView(self))
+
+    def compute_noise(self) -> None:
+        """Measure the noise of the logits, unless it is known; shows progress.
+
+        Raises
+        ------
+        PairingError
+            If the reference can't be evaluated.
+        """
+        found = []
+        total = sum(len(item.calls) for item in self.sequences if not item.noise)
+        with tqdm(total=total, desc="noise", unit="call", leave=False, delay=1) as bar:
+
+            def step(_: int) -> None:
+                bar.update()
+
+            for item in self.sequences:
+                calls = [flatten(call.inputs) for call in item.calls]
+                given = calls, item.runtime.shape[1], item.peak
+                noise = item.noise or noise_of_logits(self._session.replay, *given, step)
+                found.append(replace(item, noise=noise))
+        self.sequences = tuple(found)
+        self.__dict__.pop("_steps", None)
 
     @cached_property
     def _steps(self) -> pd.DataFrame:
@@ -146,6 +225,14 @@ class Decode(Shown):
         return (steps["severity"] >= THRESHOLD) | unexplained | steps["kl"].isna()
 
     @property
+    def faulty_flips(self) -> pd.DataFrame:
+        """The rows of `steps` at which the best tokens differ and noise does not explain it."""
+        steps = self._steps
+        return steps[
+            ~steps["agrees"] & ~steps["explained"].fillna(value=True).astype(bool) & steps["kl"].notna()
+        ].copy()
+
+    @property
     def kl(self) -> pd.DataFrame:
         """``mean``, ``p50``, ``p90``, ``p99`` and ``max`` of the KL divergence in nats, with standard errors."""
         statistics: dict[str, Any] = {"mean": lambda values: values.mean(0)}
@@ -212,10 +299,15 @@ class Decode(Shown):
     def _headline(self, fault: pd.Series[Any] | None) -> str:
         steps = self._steps
         if fault is None and bool(steps["severity"].isna().any()):
-            return "The noise of the logits is not known, so no flip can be judged."
+            return "The noise of the logits is not known, so no flip can be judged: compute_noise() measures it."
         if fault is None:
             return "Noise explains every difference of the logits."
         place = f"prompt {fault['prompt']}, step {fault['step']}, position {fault['position']}"
+        if self._foreign and pd.notna(fault["kl"]):
+            return (
+                f"From {place} on, the logits differ from those of reference= by more than this program's rounding "
+                f"({fault['severity']:.3g} times its noise). Decode without reference= to judge the backend."
+            )
         if pd.isna(fault["kl"]):
             return f"The logits hold NaN or Inf at {place}."
         prompt = f", prompt={fault['prompt']}" if fault["prompt"] else ""
@@ -247,11 +339,16 @@ class Decode(Shown):
         ExecutionError
             If the run fails.
         """
-        sequence = self._sequence(step, prompt)
         if (prompt, step) not in self._inspections:
             session = self._session
-            calls = sequence.calls[step : step + 1] if session.driver.stateless else sequence.calls[: step + 1]
-            runs = [flatten(call.inputs) for call in calls]
+            runs = [flatten(call.inputs) for call in self._calls(step, prompt)]
+            needed = len(runs) * session.subject.buffer_bytes
+            if needed > _LARGEST:
+                raise UsageError(
+                    f"step {step} needs {needed:,} bytes: its {len(runs)} calls have to be logged, since a call finds "
+                    f"the cache that earlier calls left; the limit is {_LARGEST:,}. Ask for an earlier step, or feed "
+                    "the prompt in fewer calls (prefill=)"
+                )
             folder = Scratch()
             run = session.subject.run(runs, Path(folder.name), session.timeout)
             artifacts = session.subject.pair(run).artifacts
@@ -276,7 +373,9 @@ class Decode(Shown):
         Returns
         -------
         DataFrame
-            As `Inspection.attribution`.
+            As `Inspection.attribution`, with the column ``step``: the call whose instruction it is. Errors of earlier
+            calls arrive through the cache. ``attrs["sum"]`` is the check (1 if derivatives explain the shift),
+            ``attrs["sentence"]`` says the largest share in words.
 
         Raises
         ------
@@ -289,11 +388,7 @@ class Decode(Shown):
         """
         import torch
 
-        sequence = self._sequence(step, prompt)
-        found = [at for at, item in enumerate(sequence.positions) if item.call == step]
-        if not found:
-            raise UsageError(f"step {step} of prompt {prompt} has no logits that were compared")
-        at = found[-1]
+        sequence, at = self._compared(step, prompt)
         row = sequence.positions[at].row
         best = int(sequence.reference[at].argmax())
         other = int(sequence.runtime[at].scatter(0, torch.tensor(best), -torch.inf).argmax())
@@ -304,7 +399,109 @@ class Decode(Shown):
             return logits[best] - logits[other]
 
         run = 0 if self._session.driver.stateless else step
-        return self.at(step, prompt).attribution(loss=margin, run=run)
+        found = self.at(step, prompt).attribution(loss=margin, run=run)
+        found.insert(1, "step", found["run"] if not self._session.driver.stateless else step)
+        said = "Noise explains the shift of this step. " if self._explained(prompt, step) else ""
+        found.attrs["sentence"] = said + _said(found, step)
+        return found
+
+    def what_if(self, step: int, rows: Any, prompt: int = 0) -> TokenWhatIf:
+        """The token of a step if some values had been exact: the proof of a diagnosis.
+
+        Parameters
+        ----------
+        step, prompt
+            As for `at`.
+        rows
+            One row or several rows of ``at(step).gaps`` or ``why(step)``, of this call or of earlier ones.
+
+        Raises
+        ------
+        UsageError
+            As `why` and `Inspection.what_if`.
+        ExecutionError
+            If the run fails.
+        """
+        sequence, at = self._compared(step, prompt)
+        inspection = self.at(step, prompt)
+        found = inspection.what_if(rows)
+        run = 0 if self._session.driver.stateless else step
+        if run not in found.runs:
+            raise UsageError(f"the rows change nothing at step {step}: they belong to other calls")
+        each, number = len(found.outputs) // len(found.runs), found.runs.index(run)
+        now = logits_of(found.outputs[each * number : each * (number + 1)])[sequence.positions[at].row]
+        sides = sequence.reference[at], sequence.runtime[at], now
+        tokens = [int(logits.argmax()) for logits in sides]
+        before, after = (float(measures(sides[0][None], logits[None], [0])["kl"][0]) for logits in sides[1:])
+        texts = [self._tokenizer.text(token) for token in tokens]
+        return TokenWhatIf(
+            step, found.names, (texts[0], texts[1], texts[2]), (tokens[0], tokens[1], tokens[2]), before, after
+        )
+
+    def cache_at(self, step: int, prompt: int = 0) -> pd.DataFrame:
+        """The caches after a call, as `cache`.
+
+        Raises
+        ------
+        UsageError, ExecutionError, PairingError
+            As `why`.
+        """
+        calls = self._calls(step, prompt)
+        replay = self.at(step, prompt).analysis.findings.compared.replay
+        if replay is None:
+            raise UsageError("there is no reference that could run again, so its cache is not known; see summary()")
+        found = table(caches(replay, [(call.position, len(call.ids)) for call in calls]))
+        found.insert(0, "prompt", prompt)
+        first = first_beyond(found)
+        found.attrs["first"] = None if first is None else first.to_dict()
+        found.attrs["note"] = _about_cache(found, first)
+        return found
+
+    @property
+    def cache(self) -> pd.DataFrame:
+        """The caches after the last call of a prompt, against the reference's: a row for each layer, head and position.
+
+        It is the prompt of the first fault, or else of the first flip, or else the first one. Columns: ``prompt``;
+        ``layer``; ``kind``, "keys" or "values" (the buffer's name if it tells neither); ``buffer``; ``head``;
+        ``position`` of the token; ``slot`` of the cache; ``step``, the call that wrote it; ``rmse``, ``max_abs`` and
+        ``reference_rms`` in the cache's units (dequantized); ``noise``; ``since``, the first call after which it
+        is beyond noise (NA if it never is); ``severity``, RMSE over noise.
+        ``attrs["first"]`` is the entry that was beyond noise first; ``attrs["note"]`` names it in words.
+
+        Raises
+        ------
+        UsageError, ExecutionError, PairingError
+            As `why`.
+        """
+        rows = (self.first_fault, self.first_flip)
+        prompt = next((int(row["prompt"]) for row in rows if row is not None), 0)
+        if self._cache is None or self._cache[0] != prompt:
+            self._cache = prompt, self.cache_at(len(self.sequences[prompt].calls) - 1, prompt)
+        return self._cache[1].copy()
+
+    @property
+    def known_cache(self) -> pd.DataFrame | None:
+        """`cache`, if it was computed."""
+        return None if self._cache is None else self._cache[1]
+
+    def _calls(self, step: int, prompt: int) -> tuple[Call, ...]:
+        """The calls that have to run for a step."""
+        calls = self._sequence(step, prompt).calls
+        return calls[step : step + 1] if self._session.driver.stateless else calls[: step + 1]
+
+    def _compared(self, step: int, prompt: int) -> tuple[Decoded, int]:
+        """A sequence, and the number of the last position that a call gives logits for."""
+        sequence = self._sequence(step, prompt)
+        found = [at for at, item in enumerate(sequence.positions) if item.call == step]
+        if not found:
+            raise UsageError(f"step {step} of prompt {prompt} has no logits that were compared")
+        return sequence, found[-1]
+
+    def _explained(self, prompt: int, step: int) -> bool:
+        """True if noise explains the last row of a call."""
+        rows = self._steps.query("prompt == @prompt and step == @step")
+        row = rows.iloc[-1]
+        return bool(row["severity"] < THRESHOLD) and row["explained"] is not pd.NA and bool(row["explained"])
 
     def _sequence(self, step: int, prompt: int) -> Decoded:
         if not 0 <= prompt < len(self.sequences):
@@ -318,6 +515,33 @@ class Decode(Shown):
 def _first(table: pd.DataFrame, chosen: pd.Series[Any]) -> pd.Series[Any] | None:
     rows = table[chosen]
     return rows.iloc[0].copy() if len(rows) else None
+
+
+def _said(why: pd.DataFrame, step: int) -> str:
+    """The largest share in words."""
+    known = why[why["share"].notna()]
+    if known.empty:
+        return "No share is known."
+    top = known.iloc[0]
+    when = "this step" if top["step"] == step else f"step {top['step']}, through the cache"
+    total = why.attrs["sum"]
+    check = f"the shares add up to {total:.3g}"
+    doubt = "" if abs(total - 1) <= TOLERANCE else "; derivatives do not explain the rest, what_if() proves it"
+    return f"{100 * top['share']:.3g} % of the shift comes from {top['name']}, at {when} ({check}{doubt})."
+
+
+def _about_cache(cache: pd.DataFrame, first: pd.Series[Any] | None) -> str:
+    if cache.empty:
+        return "The program keeps no cache: no call changes a part of a floating buffer."
+    if first is None:
+        unknown = int(cache["severity"].isna().sum())
+        return (
+            f"The noise of {unknown} entries is not known." if unknown else "Noise explains every entry of the cache."
+        )
+    return (
+        f"The first entry beyond noise: {first['kind']} of layer {first['layer']}, head {first['head']}, position "
+        f"{first['position']}, wrong from step {first['since']} on ({first['severity']:.3g} times its noise)."
+    )
 
 
 def _measured(value: float, error: float, unit: str = "") -> str:

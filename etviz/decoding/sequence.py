@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,8 +51,12 @@ class Decoded:
         Those that have logits.
     reference, runtime
         Logits, a row for each of `positions`.
+    peak
+        Bytes that the values of one call of the reference take.
+    rounding
+        For each position: noise of the reference's own logits, if they were stored in few bits.
     noise
-        For each of them: the noise of all logits, and of the difference of two.
+        For each call and row of its logits, as `noise_of_logits` returns it; empty until it is measured.
     """
 
     ids: tuple[int, ...]
@@ -60,7 +65,9 @@ class Decoded:
     positions: tuple[Position, ...]
     reference: torch.Tensor
     runtime: torch.Tensor
-    noise: Sequence[tuple[float, float]]
+    peak: int = 0
+    rounding: tuple[float, ...] = ()
+    noise: Sequence[Sequence[Sequence[float]]] = ()
 
     def table(self, prompt: int, tokenizer: Tokenizer) -> pd.DataFrame:
         """Its rows of `Decode.steps`."""
@@ -77,13 +84,23 @@ class Decoded:
             found[name] = found[name].fillna(-1).astype("int64")
         found["rank"] = found["rank"].astype("Int64")
         found["agrees"] = known & (found["predicted_reference"] == found["predicted_runtime"])
-        found["margin_noise"] = [pair for _, pair in self.noise]
+        each, pairs = self._noise()
+        found["margin_noise"] = pairs
         within = found["margin_shift"].abs() <= THRESHOLD * found["margin_noise"]
         unknown = known & found["margin_noise"].isna()
         found["explained"] = (within & known).astype("boolean").mask(unknown)
-        noise = pd.Series([each for each, _ in self.noise], dtype="float64")
-        found["severity"] = _severity(found["rmse"], noise)
+        found["severity"] = _severity(found["rmse"], pd.Series(each, dtype="float64"))
         return found[list(COLUMNS)]
+
+    def _noise(self) -> tuple[list[float], list[float]]:
+        """For each position: the noise of all logits, and of the difference of two."""
+        if not self.noise:
+            return [math.nan] * len(self.positions), [math.nan] * len(self.positions)
+        measured = [self.noise[item.call][item.row] for item in self.positions]
+        rounding = self.rounding or [0.0] * len(measured)
+        each = [math.hypot(one, step) for (one, _), step in zip(measured, rounding, strict=True)]
+        pairs = [math.hypot(pair, math.sqrt(2) * step) for (_, pair), step in zip(measured, rounding, strict=True)]
+        return each, pairs
 
 
 def _severity(rmse: pd.Series[Any], noise: pd.Series[float]) -> pd.Series[Any]:

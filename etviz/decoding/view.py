@@ -38,6 +38,8 @@ class Tokens(Protocol):
     def sequences(self) -> Sequence[Decoded]: ...
     @property
     def to_open(self) -> Call: ...
+    @property
+    def known_cache(self) -> pd.DataFrame | None: ...
     def summary(self) -> str: ...
     def told_steps(self) -> pd.DataFrame: ...
     def at(self, step: int, prompt: int = 0) -> Inspection: ...
@@ -121,7 +123,12 @@ class DecodeView(ViewState):
         return layer_map(prompt, len(sequence.calls), gaps)
 
     def _caches(self) -> list[Map]:
-        return []
+        """The worst severity by layer and position, where somebody asked for the cache."""
+        known = self.decode.known_cache
+        if known is None or known.empty:
+            return []
+        table = known.pivot_table("severity", "layer", "position", "max", dropna=False)
+        return [Map(int(known["prompt"].iloc[0]), [str(layer) for layer in table.index], table.to_numpy(float))]
 
     def static_html(self) -> str:
         return tokens_fragment(self.title, self.decode.level, self.decode.summary(), self.decode.told_steps())

@@ -383,6 +383,11 @@ class Lanes(Evaluator):
         self.seen: SeenPerturbed = lambda node, value, perturbed: None
         self.perturbed_outputs: list[list[Any]] = []
 
+    @property
+    def lanes(self) -> int:
+        """Number of perturbed lanes."""
+        return len(self._others)
+
     def perturbed_lanes(self, env: Mapping[str, Any]) -> dict[str, Any]:
         """The environment in which the perturbed lanes start."""
         return {**env, **self._found(self.perturbed_state)}

@@ -144,3 +144,46 @@ def test_hidden_characters_are_shown() -> None:
     from etviz.calls.tokens import shown
 
     assert shown("a\u202eb\x1b[0m\n") == "a<U+202E>b<U+001B>[0m⏎"
+
+
+def test_the_noise_can_wait(shelf: Shelf, run: etviz.Decode) -> None:
+    first = etviz.decode(program(shelf, "custom_8da4w"), prompts(1), tokenizer=Characters(), steps=4, noise=False)
+    assert first.steps["explained"].isna().all()
+    assert first.summary().startswith("The noise of the logits is not known")
+    first.compute_noise()
+    count = len(first.steps)
+    assert first.steps["margin_noise"].to_list() == pytest.approx(run.steps["margin_noise"][:count].to_list())
+
+
+def test_limits_of_tokens(shelf: Shelf, run: etviz.Decode) -> None:
+    from etviz.decoding.gate import TokenLimits, check_tokens
+    from etviz.gate.formats import to_markdown
+
+    assert check_tokens(run, TokenLimits(0.5, 0, 1.5)).passed
+    worst = run.steps["kl"].max()
+    failed = check_tokens(run, TokenLimits(max_kl_p99=float(worst) / 1e3, max_perplexity_ratio=0.5))
+    assert [case.name for case in failed.failures] == ["KL divergence", "perplexity"]
+    assert "the 99th percentile of the KL divergence is" in to_markdown(failed)
+    with pytest.raises(UsageError, match="0 or more"):
+        TokenLimits(max_flips=-1)
+
+
+def test_the_command_line(shelf: Shelf, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import json
+
+    from etviz.cli.app import app
+
+    folder = program(shelf, "custom_8da4w")
+    given = ["--ids", "72 101 108", "--steps", "2"]
+    app(["decode", str(folder), *given, "--json"], standalone_mode=False)
+    body = json.loads(capsys.readouterr().out)
+    assert len(body["steps"]) == 4
+    assert body["steps"][0]["token"] == 101
+    junit = tmp_path / "tokens.xml"
+    limits = ["--max-kl-p99", "0.5", "--max-flips", "0", "--junit", str(junit)]
+    app(["check", str(folder / "model.pte"), *given, *limits], standalone_mode=False)
+    assert 'name="KL divergence"' in junit.read_text()
+    assert "checks passed" in capsys.readouterr().out
+    failing = ["check", str(folder / "model.pte"), *given, "--max-perplexity-ratio", "0", "--junit", str(junit)]
+    assert app(failing, standalone_mode=False) == 1
+    assert "the perplexity is" in junit.read_text()

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import functools
-import inspect
-import json
-import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,64 +10,28 @@ import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from torch import nn
 
+from etviz.demo.llama import ROOM, Characters, docstrings, train
 from etviz.pipeline.lower import lower
-from tests.language.programs import RECIPES, WORDS, Recipe, model_of
+from tests.language.programs import RECIPES, Recipe, model_of
 from tests.shelf import Shelf
 
-ROOM = 96
+__all__ = ["ROOM", "Characters"]
 _LONG = {"max_seq_len": ROOM, "max_context_len": ROOM}
-
-
-@functools.cache
-def text() -> str:
-    """Docstrings that every Python has, in ASCII."""
-    modules = (argparse, json, logging, inspect, functools)
-    documented = [item for module in modules for item in [module, *vars(module).values()]]
-    found = "\n".join(sorted({inspect.getdoc(item) or "" for item in documented}))
-    return found.encode("ascii", "ignore").decode()
-
-
-class Characters:
-    """A tokenizer of ASCII characters."""
-
-    def encode(self, text: str) -> list[int]:
-        return list(text.encode("ascii"))
-
-    def decode(self, ids: list[int]) -> str:
-        return bytes(ids).decode("ascii")
 
 
 def prompts(count: int, length: int = 12) -> list[str]:
     """Pieces of the text."""
-    whole = text()
+    whole = docstrings()
     return [whole[at * 997 : at * 997 + length] for at in range(count)]
-
-
-def train(folder: Path, steps: int = 250) -> None:
-    """Train the weights and write them to a file."""
-    torch.manual_seed(0)
-    plain = Recipe({"use_kv_cache": False, "generate_full_logits": True, **_LONG}, custom=False)
-    model = model_of(plain).train()
-    for parameter in model.parameters():
-        parameter.requires_grad_()
-    ids = torch.tensor(list(text().encode()))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 8e-3, steps)
-    for _ in range(steps):
-        starts = torch.randint(len(ids) - 65, (16,))
-        batch = torch.stack([ids[start : start + 65] for start in starts])
-        logits = model(batch[:, :-1])
-        loss = nn.functional.cross_entropy(logits.reshape(-1, WORDS), batch[:, 1:].reshape(-1))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-    torch.save(model.state_dict(), folder / "weights.pt")
 
 
 def weights(shelf: Shelf) -> dict[str, torch.Tensor]:
     """The trained weights, made once a test run."""
-    return torch.load(shelf.folder("llama", train) / "weights.pt", weights_only=True)
+
+    def make(folder: Path) -> None:
+        torch.save(train(250), folder / "weights.pt")
+
+    return torch.load(shelf.folder("llama", make) / "weights.pt", weights_only=True)
 
 
 def recipe(name: str) -> Recipe:

@@ -1,0 +1,159 @@
+"""`etviz decode`: a language model's tokens at reference and runtime, in a terminal; and the token limits of checks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from etviz.cli import artifacts as given
+from etviz.cli.console import out, plain_text, print_json
+from etviz.errors import ArtifactError, UsageError
+from etviz.json_numbers import or_none
+
+if TYPE_CHECKING:
+    from etviz.decoding.gate import TokenLimits
+    from etviz.decoding.result import Decode
+    from etviz.gate import CheckResult
+
+_LARGEST = 64 << 20
+_COLUMNS = ("prompt", "step", "position", "text", "agrees", "margin", "margin_shift", "margin_noise", "kl", "explained")
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Prompts and limits that options name."""
+
+    prompts: tuple[Any, ...]
+    tokenizer: Path | None
+    reference: Path | None
+    steps: int
+    prefill: int | None
+    limits: TokenLimits
+
+    @property
+    def given(self) -> bool:
+        """True if a prompt or a limit was given."""
+        return bool(self.prompts) or self.reference is not None or not self.limits.demand_nothing
+
+    def decode(self, program: Path, method: str | None = None, *, forced: bool = True) -> Decode:
+        """Decode the prompts.
+
+        Raises
+        ------
+        UsageError
+            If there is no prompt.
+        """
+        from etviz.decoding.decode import decode
+
+        if not self.prompts and (self.reference is None or self.reference.is_dir()):
+            raise UsageError("there is no prompt; give --prompt TEXT, --ids '1 2 3' or --prompts FILE")
+        options: dict[str, Any] = {"steps": self.steps, "prefill": self.prefill, "method": method, "forced": forced}
+        prompts = list(self.prompts) or None
+        return decode(program, prompts, tokenizer=self.tokenizer, reference=self.reference, **options)
+
+
+def token_options(
+    prompt: Annotated[list[str] | None, typer.Option("--prompt", help="A text to continue; may be repeated.")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Option("--ids", help="A prompt as token ids, '1 2 3'; may be repeated.")
+    ] = None,
+    prompts: Annotated[Path | None, typer.Option("--prompts", help="A file with a prompt on each line.")] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option("--tokenizer", help="tokenizer.json, or a SentencePiece model.")
+    ] = None,
+    reference: Annotated[
+        Path | None,
+        typer.Option(
+            "--reference", help="Folder of a transformers model, or a file of llama-perplexity --kl-divergence-base."
+        ),
+    ] = None,
+    steps: Annotated[int, typer.Option("--steps", min=0, help="Tokens that the reference adds to a prompt.")] = 32,
+    prefill: Annotated[int | None, typer.Option("--prefill", min=1, help="Tokens of a call of the prompt.")] = None,
+    max_kl_p99: Annotated[
+        float | None, typer.Option("--max-kl-p99", help="Largest 99th percentile of the KL divergence, in nats.")
+    ] = None,
+    max_flips: Annotated[
+        float | None, typer.Option("--max-flips", help="Most flips that noise does not explain.")
+    ] = None,
+    max_perplexity_ratio: Annotated[
+        float | None, typer.Option("--max-perplexity-ratio", help="Largest ratio of perplexities.")
+    ] = None,
+) -> Tokens:
+    """The prompts and limits that the options of a command name."""
+    from etviz.decoding.gate import TokenLimits
+
+    texts = [*(prompt or ()), *(_lines(prompts) if prompts is not None else ())]
+    numbers = [_ids(text) for text in ids or ()]
+    limits = TokenLimits(max_kl_p99, max_flips, max_perplexity_ratio)
+    return Tokens((*texts, *numbers), tokenizer, reference, steps, prefill, limits)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise ArtifactError(path, f"it has more than {_LARGEST:,} bytes", "give a file with a prompt on each line")
+        found = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArtifactError(path, f"the prompts can't be read ({error})", "give a text file in UTF-8") from error
+    if not found:
+        raise ArtifactError(path, "it holds no prompt", "write a prompt on each line")
+    return found
+
+
+def _ids(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.replace(",", " ").split()]
+    except ValueError:
+        raise UsageError(f"--ids must be numbers, found {text!r}; for example --ids '1 15 27'") from None
+
+
+def decode(
+    program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A .pte, or the folder of etviz.debug.")],
+    tokens: Tokens,
+    free: Annotated[bool, typer.Option("--free", help="Stop at the first token that differs.")] = False,
+    top: given.TopOption = 20,
+    as_json: given.JsonOption = False,
+    method: given.MethodOption = None,
+) -> None:
+    """Compare a language model's tokens: which one flips, and whether noise explains it. A missed limit is status 1."""
+    from etviz.decoding.gate import check_tokens
+
+    run = tokens.decode(program, method, forced=not free)
+    result = check_tokens(run, tokens.limits)
+    steps = run.steps
+    shown = steps[~steps["agrees"] | ~steps["explained"].fillna(value=False).astype(bool)] if top else steps
+    if as_json:
+        print_json(_body(run, result))
+    else:
+        for line in run.summary().splitlines():
+            out.print(plain_text(line), soft_wrap=True)
+        rows = shown.head(top) if top else shown
+        if len(rows):
+            out.print()
+            out.print(plain_text(rows[list(_COLUMNS)].to_string(index=False, float_format="{:.3g}".format)))
+        if len(rows) < len(shown):
+            out.print(f"… and {len(shown) - len(rows)} more; --top 0 prints all positions")
+        for case in result.failures:
+            out.print(f"[red]FAILED[/red] {plain_text(case.name)}: {plain_text(case.violations[0].text)}")
+    if not result.passed and not tokens.limits.demand_nothing:
+        raise typer.Exit(1)
+
+
+def _body(run: Decode, result: CheckResult) -> dict[str, Any]:
+    rows = [{name: _plain(value) for name, value in row.items()} for row in run.steps.to_dict("records")]
+    statistics = {
+        name: {str(key): {str(of): or_none(float(value)) for of, value in row.items()} for key, row in frame.iterrows()}
+        for name, frame in (("kl", run.kl), ("perplexity", run.perplexity), ("agreement", run.agreement))
+    }
+    return {"summary": run.summary(), "passed": result.passed, **statistics, "steps": rows}
+
+
+def _plain(value: Any) -> Any:
+    import pandas as pd
+
+    if pd.isna(value):
+        return None
+    return value.item() if hasattr(value, "item") else value

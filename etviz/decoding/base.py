@@ -1,0 +1,57 @@
+"""llama.cpp's log probabilities as the reference."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from etviz.errors import UsageError
+
+if TYPE_CHECKING:
+    from etviz.artifacts.kl_base import KlBase
+    from etviz.decoding.sequence import Decoded
+
+
+def prompts_of(base: KlBase, prompts: Any) -> list[list[int]]:
+    """The chunks of the file that a user names: all of them, or the first ones.
+
+    Raises
+    ------
+    UsageError
+        If `prompts` is neither None nor a number of chunks.
+    """
+    if prompts is None:
+        return base.tokens.tolist()
+    if isinstance(prompts, bool) or not isinstance(prompts, int) or not 0 < prompts <= len(base.tokens):
+        raise UsageError(
+            f"prompts must be None or a number of chunks from 1 to {len(base.tokens)}, since the file of log "
+            f"probabilities holds its own tokens; found {prompts!r}"
+        )
+    return base.tokens[:prompts].tolist()
+
+
+def against(found: Decoded, base: KlBase, chunk: int) -> Decoded:
+    """A decoded chunk with the file's log probabilities as reference, at the positions that the file scores.
+
+    Both sides are log probabilities no smaller than the file's smallest. The steps of the file count as noise: step/√12
+    for each number (uniform rounding noise).
+    """
+    if found.runtime.shape[1] != base.vocabulary:
+        raise UsageError(
+            f"reference: {base.path} has a vocabulary of {base.vocabulary}, the program one of {found.runtime.shape[1]}"
+        )
+    rows, steps = base.log_probabilities(chunk)
+    places = {position: at for at, position in enumerate(base.scored)}
+    kept = [at for at, item in enumerate(found.positions) if item.position in places]
+    if not kept:
+        raise UsageError(f"reference: {base.path} scores none of the positions that chunk {chunk} has logits for")
+    chosen = [places[found.positions[at].position] for at in kept]
+    reference = torch.from_numpy(rows[chosen])
+    runtime = found.runtime[kept].double().log_softmax(1)
+    runtime = torch.where(runtime.isnan(), runtime, runtime.maximum(reference.amin(1, keepdim=True)))
+    rounding = tuple(step / math.sqrt(12) for step in steps[chosen].tolist())
+    positions = tuple(found.positions[at] for at in kept)
+    return replace(found, positions=positions, reference=reference, runtime=runtime, rounding=rounding)

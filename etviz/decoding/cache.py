@@ -1,0 +1,229 @@
+"""The caches of a program after some calls: each entry at the runtime and at the reference, and its noise.
+
+A cache is a floating buffer that calls write to, or an integer one with its scales and zero points. Which axis is the
+sequence is read from the calls: a call changes few of its slots. So rings need no rule of their own, since a slot
+belongs to the call that wrote it last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+import torch
+
+from etviz.evaluation.noise import Lanes, Several, Spread, batches, larger
+from etviz.evaluation.replay import question
+from etviz.tensors.metrics import THRESHOLD
+
+if TYPE_CHECKING:
+    from etviz.evaluation.replay import Replay
+
+COLUMNS: Final = (
+    *("layer", "kind", "buffer", "head", "position", "slot", "step"),
+    *("rmse", "max_abs", "reference_rms", "noise", "since", "severity"),
+)
+_SCALES, _ZERO_POINTS = "_scales", "_zero_points"
+_KINDS: Final = {"keys": r"(^|_)(k|keys?)(_|$)", "values": r"(^|_)(v|values?)(_|$)"}
+Places = list[tuple[int, int]]
+"""``(position of its first token, number of tokens)`` of each call."""
+
+
+@question
+def caches(replay: Replay, calls: Places) -> dict[str, dict[str, list[Any]]]:
+    """Compare the caches after some calls with the reference's.
+
+    The runtime's entries are what its operators wrote: the logged values that went into the cache. The noise is
+    measured in perturbed lanes whose caches are kept between calls.
+
+    Parameters
+    ----------
+    replay
+        The executions, from the first call on.
+    calls
+        Of as many executions.
+
+    Returns
+    -------
+    dict
+        By name of the buffer: columns of `COLUMNS` from ``head`` on, but for ``severity``.
+    """
+    start = replay.fresh()
+    written: dict[str, Slots] = {}
+    spreads: dict[str, _Noise] = {}
+    reference: dict[str, torch.Tensor] = {}
+    runtime: dict[str, torch.Tensor] = {}
+    errors: dict[str, list[torch.Tensor]] = {}
+    targets = list(start.graph.mutations)
+    for seeds in batches(start.graph):
+        lanes = Lanes(start, seeds)
+        for at, (execution, place) in enumerate(zip(replay.executions, calls, strict=False)):
+            before = {name: lanes.state.get(name, start.constants.get(name)) for name in targets}
+            lanes.run(execution.inputs, logged=execution.logged)
+            if seeds[0] == 0:
+                for name in targets:
+                    written.setdefault(name, Slots()).add(at, place, before[name], lanes.state[name])
+                reference, runtime = _whole(lanes.state), _whole(lanes.runtime_state)
+                for name in reference.keys() & runtime.keys():
+                    errors.setdefault(name, []).append(_rms(reference[name], runtime[name], written[name]))
+        for number in range(lanes.lanes):
+            other = _whole(_lane(lanes.perturbed_state, number))
+            for name in reference:
+                spreads.setdefault(name, _Noise()).add(reference[name], other[name], grid=number >= lanes.number)
+    return {
+        name: _entries(written[name], value, runtime[name], spreads[name], errors[name])
+        for name, value in reference.items()
+        if written[name].axis is not None and name in runtime
+    }
+
+
+def _rms(reference: torch.Tensor, runtime: torch.Tensor, slots: Slots) -> torch.Tensor:
+    """RMSE of each slot and head, shape [slots, heads]."""
+    square = torch.where(reference == runtime, 0.0, runtime - reference).square()
+    axis, heads = slots.axis or 0, slots.heads
+    kept = square.movedim(axis, 0) if heads is None else square.movedim((axis, heads), (0, 1))
+    return kept.reshape(kept.shape[0], 1 if heads is None else kept.shape[1], -1).mean(-1).sqrt()
+
+
+def _lane(state: Mapping[str, Any], at: int) -> dict[str, Any]:
+    return {name: value[at] if isinstance(value, Several) else value for name, value in state.items()}
+
+
+def _whole(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Caches in floating point, by the name of the buffer that holds the numbers."""
+    found: dict[str, torch.Tensor] = {}
+    for name, value in state.items():
+        if not isinstance(value, torch.Tensor) or value.ndim < 2 or name.endswith((_SCALES, _ZERO_POINTS)):
+            continue
+        if value.is_floating_point():
+            found[name] = value.double()
+        elif (scale := state.get(f"{name}{_SCALES}")) is not None:
+            zero = state.get(f"{name}{_ZERO_POINTS}", 0)
+            found[name] = (value.double() - zero) * scale.double()
+    return found
+
+
+class Slots:
+    """Which slots of a buffer calls changed, along every axis."""
+
+    def __init__(self) -> None:
+        self._changed: list[list[list[int]]] = []
+        self._calls: list[tuple[int, tuple[int, int]]] = []
+        self._sizes: tuple[int, ...] = ()
+
+    def add(self, call: int, place: tuple[int, int], before: Any, after: Any) -> None:
+        if not isinstance(after, torch.Tensor) or not isinstance(before, torch.Tensor) or before.shape != after.shape:
+            return
+        changed = (before != after) & ~((before != before) & (after != after))
+        self._sizes = tuple(after.shape)
+        others = [[axis for axis in range(after.ndim) if axis != kept] for kept in range(after.ndim)]
+        self._changed.append([changed.sum(axes).nonzero().flatten().tolist() for axes in others])
+        self._calls.append((call, place))
+
+    @property
+    def axis(self) -> int | None:
+        """The axis of which a call changes the smallest part; None if every call changes all of each axis."""
+        parts = [
+            sum(len(changed[axis]) for changed in self._changed) / (size * len(self._changed)) if size else 1.0
+            for axis, size in enumerate(self._sizes)
+        ]
+        best = min(range(len(parts)), key=parts.__getitem__, default=0)
+        return best if parts and 0 < parts[best] < 1 else None
+
+    @property
+    def heads(self) -> int | None:
+        """The first axis that is neither the batch, nor the sequence, nor the last one; None without one."""
+        return next((at for at in range(1, len(self._sizes) - 1) if at != self.axis), None)
+
+    def written(self) -> dict[int, tuple[int, int]]:
+        """By slot: the call that wrote it last, and the position of its token."""
+        found: dict[int, tuple[int, int]] = {}
+        axis = self.axis
+        if axis is None:
+            return found
+        for (call, (position, count)), changed in zip(self._calls, self._changed, strict=True):
+            for at, slot in enumerate(in_order(changed[axis])[:count]):
+                found[slot] = call, position + at
+        return found
+
+
+def in_order(slots: list[int]) -> list[int]:
+    """Slots in the order in which they were written: those before the end of a ring come first."""
+    gaps = [at for at, (one, other) in enumerate(pairwise(slots), 1) if other != one + 1]
+    return slots[gaps[0] :] + slots[: gaps[0]] if len(gaps) == 1 and slots[0] == 0 else slots
+
+
+class _Noise:
+    """Differences of the perturbed lanes: of roundings, and of grids."""
+
+    def __init__(self) -> None:
+        self._lanes: list[tuple[bool, torch.Tensor]] = []
+        self._reference = torch.zeros(())
+
+    def add(self, reference: torch.Tensor, perturbed: torch.Tensor, *, grid: bool) -> None:
+        self._reference = reference
+        self._lanes.append((grid, perturbed))
+
+    def of(self, place: tuple[Any, ...]) -> float:
+        """Noise of some elements."""
+        both = Spread(), Spread()
+        for grid, perturbed in self._lanes:
+            both[grid].add(perturbed[place], self._reference[place])
+        return float(larger(both[0].noise, both[1].noise))
+
+
+def _entries(
+    slots: Slots, reference: torch.Tensor, runtime: torch.Tensor, noise: _Noise, errors: Sequence[torch.Tensor]
+) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {name: [] for name in COLUMNS[3:-1]}
+    axis, heads = slots.axis or 0, slots.heads
+    for slot, (call, position) in sorted(slots.written().items(), key=lambda item: item[1]):
+        for head in range(reference.shape[heads] if heads is not None else 1):
+            place: list[Any] = [slice(None)] * reference.ndim
+            place[axis] = slot
+            if heads is not None:
+                place[heads] = head
+            own, given = reference[tuple(place)], runtime[tuple(place)]
+            difference = torch.where(own == given, 0.0, given - own)
+            granted = noise.of(tuple(place))
+            wrong = [at for at, error in enumerate(errors) if float(error[slot, head]) >= THRESHOLD * granted]
+            row = {
+                **{"head": head, "position": position, "slot": slot, "step": call},
+                **{"rmse": float(difference.square().mean().sqrt()), "max_abs": float(difference.abs().max())},
+                **{"reference_rms": float(own.square().mean().sqrt()), "noise": granted},
+                "since": next((at for at in wrong if at >= call), None),
+            }
+            for name, value in row.items():
+                found[name].append(value)
+    return found
+
+
+def table(found: Mapping[str, Mapping[str, Sequence[Any]]]) -> pd.DataFrame:
+    """The rows of `Decode.cache`, of what `caches` found."""
+    parts = []
+    numbers: dict[str, int] = {}
+    for name, columns in found.items():
+        path, _, buffer = name.rpartition("/")[2].rpartition(".")
+        within = re.search(r"\d+", path or buffer)
+        layer = int(within[0]) if within else numbers.setdefault(path, len(numbers))
+        kind = next((kind for kind, pattern in _KINDS.items() if re.search(pattern, buffer)), buffer)
+        parts.append(pd.DataFrame(columns).assign(layer=layer, kind=kind, buffer=name.rpartition("/")[2]))
+    if not parts:
+        return pd.DataFrame({name: [] for name in COLUMNS})
+    whole = pd.concat(parts, ignore_index=True)
+    whole["since"] = whole["since"].astype("Int64")
+    whole["severity"] = (whole["rmse"] / whole["noise"]).mask(whole["rmse"] == 0, 0.0)
+    whole = whole.sort_values(["layer", "kind", "head", "step", "position"], kind="stable", ignore_index=True)
+    return whole[list(COLUMNS)]
+
+
+def first_beyond(cache: pd.DataFrame) -> pd.Series[Any] | None:
+    """The entry that was beyond noise first: the earliest call, then the first layer. None without any."""
+    beyond = cache[cache["since"].notna() | cache["rmse"].isna()]
+    if beyond.empty:
+        return None
+    ordered = beyond.sort_values(["since", "layer", "severity"], ascending=[True, True, False], kind="stable")
+    return ordered.iloc[0].copy()

@@ -1,0 +1,112 @@
+"""The gate's limits on a language model's tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from etviz.errors import UsageError
+from etviz.gate.checking import Case, CheckResult, Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+    from etviz.decoding.result import Decode
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLimits:
+    """Limits on `Decode`, None for no limit.
+
+    Attributes
+    ----------
+    max_kl_p99
+        Largest 99th percentile of the KL divergence, in nats.
+    max_flips
+        Maximum number of flips that noise does not explain.
+    max_perplexity_ratio
+        Largest perplexity of the runtime over that of the reference.
+    """
+
+    max_kl_p99: float | None = None
+    max_flips: float | None = None
+    max_perplexity_ratio: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise UsageError(f"{name} must be 0 or more, found {value:g}")
+
+    @property
+    def demand_nothing(self) -> bool:
+        """True if there is no limit."""
+        return all(getattr(self, name) is None for name in self.__slots__)
+
+
+def check_tokens(run: Decode, limits: TokenLimits) -> CheckResult:
+    """Check the tokens of a decoded program: a case for each limit, and one for NaN and Inf."""
+    kl, ratio, flips = run.kl["value"], run.perplexity["value"], run.faulty_flips
+    found = {
+        "KL divergence": _kl(run, limits),
+        "flips": _flips(run, limits),
+        "perplexity": _ratio(run, limits),
+        "finite logits": _finite(run),
+    }
+    numbers = {
+        "kl_p99": float(kl["p99"]),
+        "kl_mean": float(kl["mean"]),
+        "flips": float(len(flips)),
+        "perplexity_ratio": float(ratio["ratio"]),
+    }
+    cases = [Case(name, None, "tokens", "", tuple(violations), numbers) for name, violations in found.items()]
+    lines = run.summary().splitlines()
+    return CheckResult(run.title, lines[0], cases, lines[1:])
+
+
+def _kl(run: Decode, limits: TokenLimits) -> Iterator[Violation]:
+    most = limits.max_kl_p99
+    if most is None:
+        return
+    value, error = run.kl.loc["p99"]
+    if not value <= most:
+        worst = run.steps.sort_values("kl", ascending=False).iloc[0]
+        text = f"the 99th percentile of the KL divergence is {value:.4g} ± {error:.1g} nats, more than {most:g}"
+        yield Violation("max_kl_p99", value, most, f"{text}; the largest is {worst['kl']:.4g} at {place(worst)}")
+
+
+def _flips(run: Decode, limits: TokenLimits) -> Iterator[Violation]:
+    most = limits.max_flips
+    if most is None:
+        return
+    steps, faults = run.steps, run.faulty_flips
+    every = int((~steps["agrees"]).sum())
+    if len(faults) > most:
+        text = f"{len(faults)} of {every} flips are not explained by noise, more than {most:g}"
+        yield Violation("max_flips", len(faults), most, f"{text}; the first is at {place(faults.iloc[0])}")
+
+
+def _ratio(run: Decode, limits: TokenLimits) -> Iterator[Violation]:
+    most = limits.max_perplexity_ratio
+    if most is None:
+        return
+    value, error = run.perplexity.loc["ratio"]
+    if not value <= most:
+        both = run.perplexity["value"]
+        text = f"the perplexity is {both['runtime']:.4g}, and {both['reference']:.4g} at the reference"
+        text += f": {value:.4g} ± {error:.1g} times, more than {most:g}"
+        yield Violation("max_perplexity_ratio", value, most, text)
+
+
+def _finite(run: Decode) -> Iterator[Violation]:
+    wrong = run.steps[run.steps["kl"].isna()]
+    if len(wrong):
+        text = f"{len(wrong)} positions have NaN or Inf among their logits; the first is {place(wrong.iloc[0])}"
+        yield Violation("non-finite", len(wrong), 0, text)
+
+
+def place(row: pd.Series[Any]) -> str:
+    """A row of `Decode.steps` in words."""
+    return f"prompt {row['prompt']}, step {row['step']}, position {row['position']}"

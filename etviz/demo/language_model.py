@@ -1,0 +1,135 @@
+"""`etviz demo --llm`: a language model from training to its tokens; and a planted cache fault, found and proved."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+
+from etviz.artifacts.files import make_folder, whole_file
+from etviz.decoding.decode import decode
+from etviz.demo.llama import ROOM, Characters, docstrings, llama, quantized, train
+from etviz.errors import ArtifactError
+from etviz.pipeline.lower import lower
+from etviz.upstream.executorch import quietly
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from etviz.decoding.result import Decode
+
+LAYER: Final = 1
+STEP: Final = 16
+"""Step at which the planted fault writes to another slot."""
+_STEPS: Final = 16
+_PROMPTS: Final = ((1_000, 12), (5_000, 12))
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageDemo:
+    """Results of the demo.
+
+    Attributes
+    ----------
+    folder
+        Artifacts of the program; ``planted`` in it has those of the program with the fault.
+    against_float, run, planted
+        The program against the float model, and against its own reference; the program with the fault.
+    what
+        The fault in words.
+    culprit
+        The largest share of the first step that the fault reaches, in words.
+    cache
+        The first wrong entry of the cache, in words.
+    proof
+        That step's token with the culprit's correct value, in words.
+    found, repaired
+        KL divergence of that step in nats, before and with the correct value.
+    """
+
+    folder: Path
+    against_float: Decode
+    run: Decode
+    planted: Decode
+    what: str
+    culprit: str
+    cache: str
+    proof: str
+    found: float
+    repaired: float
+
+
+def run_language_demo(folder: Path, say: Callable[[str], None]) -> LanguageDemo:
+    """Train, quantize to 8da4w, lower to XNNPACK, decode; then plant a cache fault, and find and prove it.
+
+    Parameters
+    ----------
+    folder
+        Where artifacts go; made if it is missing.
+    say
+        Called with a sentence before each step.
+
+    Raises
+    ------
+    ArtifactError
+        If nothing can be written there.
+    """
+    make_folder(folder)
+    with quietly():
+        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    say("Training a small Llama on the standard library's docstrings, letter by letter")
+    weights = train()
+    say("Quantizing to 8da4w and lowering to XNNPACK")
+    example = torch.tensor([[1]]), {"input_pos": torch.tensor([0])}
+    lower(quantized(weights), example, folder, partitioner=[XnnpackPartitioner()], strict=False)
+    prompts, words = [docstrings()[at : at + length] for at, length in _PROMPTS], Characters()
+    given: dict[str, Any] = {"tokenizer": words, "steps": _STEPS}
+    say(f"Decoding {len(prompts)} prompts, against the program's reference and against the float model")
+    run = decode(folder / "model.pte", prompts, **given)
+    against_float = decode(folder / "model.pte", prompts, reference=_float(weights), **given)
+    what = f"the slot table of layer {LAYER} sends position {STEP} to slot {STEP - 1}, in the .pte alone"
+    say(f"Planting a fault: {what}")
+    device = folder / "planted"
+    device.mkdir(exist_ok=True)
+    shutil.copy(folder / "etrecord.bin", device / "etrecord.bin")
+    plant(folder / "model.pte", device / "model.pte")
+    planted = decode(device / "model.pte", prompts[:1], **given)
+    say("Finding it, and proving it")
+    fault = planted.first_fault
+    step = int(fault["step"]) if fault is not None else STEP
+    why = planted.why(step)
+    proof = planted.what_if(step, int(str(why.index[0])))
+    cache = str(planted.cache.attrs["note"])
+    sentence = str(why.attrs["sentence"])
+    return LanguageDemo(
+        folder, against_float, run, planted, what, sentence, cache, repr(proof), proof.kl_before, proof.kl_after
+    )
+
+
+def _float(weights: dict[str, torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    model = llama(cached=False).eval()
+    model.load_state_dict(weights, strict=False)
+    return model
+
+
+def plant(pte: Path, target: Path) -> None:
+    """Write a copy of a program in which one position of one layer has another slot.
+
+    Raises
+    ------
+    ArtifactError
+        If the table is not in the program, or more than once.
+    """
+    right = np.array([*range(ROOM), LAYER], "<i8")
+    wrong = right.copy()
+    wrong[STEP] = STEP - 1
+    content = pte.read_bytes()
+    found = content.count(right.tobytes())
+    if found != 1:
+        raise ArtifactError(pte, f"the slot table of layer {LAYER} is in it {found} times", found=found, expected=1)
+    with whole_file(target, "the program with the planted fault") as partial:
+        partial.write_bytes(content.replace(right.tobytes(), wrong.tobytes()))

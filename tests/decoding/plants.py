@@ -1,0 +1,213 @@
+"""Faults of language models at a known layer and step, planted into the constants of a lowered program.
+
+``python -m tests.decoding.plants FOLDER [NAME …]`` prints, for correct programs, the flips and how noise explains them;
+for each planted fault, the first fault step, the culprit and its proof.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from torch import nn
+
+import etviz
+from etviz.pipeline.lower import lower
+from tests.decoding.trained import ROOM, Characters, call, module, prompts
+from tests.language.programs import RECIPES
+from tests.shelf import Shelf
+
+Patch = Callable[[Any], tuple[torch.Tensor, torch.Tensor]]
+
+
+class Gained(nn.Module):
+    """A cache whose keys and values are multiplied by a table at each position."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def __init__(self, inner: Any, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.inner = inner
+        for name in ("keys", "values"):
+            self.register_buffer(name, (1 + 0.02 * torch.randn(ROOM)).to(dtype))
+
+    def update(
+        self, input_pos: torch.Tensor, k_val: torch.Tensor, v_val: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        keys, values = (table[input_pos][:, None] for table in (self.keys, self.values))
+        inner: Any = self.inner
+        return inner.update(input_pos, k_val * keys, v_val * values)
+
+
+def gained(shelf: Shelf, name: str) -> Any:
+    """A trained model whose caches have tables of gains."""
+    model: Any = module(shelf, name)
+    torch.manual_seed(1)
+    for layer in model.layers:
+        layer.attention.kv_cache = Gained(layer.attention.kv_cache, RECIPES[name].dtype)
+    return model
+
+
+def lowered(shelf: Shelf, name: str) -> Path:
+    """The folder of such a program, made once."""
+
+    def make(folder: Path) -> None:
+        lower(gained(shelf, name), call([1], 0), folder, partitioner=[XnnpackPartitioner()], strict=False)
+
+    return shelf.folder(f"gained-{name}", make)
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A fault: rows of a constant, its wrong value, and where it is first felt.
+
+    `token` is the token whose embedding it is, `step` otherwise the call that uses the rows first; `layer` is where the
+    wrong numbers begin, −1 before the layers.
+    """
+
+    patch: Patch
+    layer: int
+    step: int = 0
+    token: int = -1
+
+    def first(self, ids: Sequence[int]) -> int:
+        """Number of the first call that the fault touches."""
+        return self.step if self.token < 0 else list(ids).index(self.token)
+
+
+def cached(kind: str, layer: int, step: int, factor: float = -2.0) -> Plant:
+    """Keys or values of a layer, wrong where they are written at a step."""
+
+    def patch(model: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        table = getattr(model.layers[layer].attention.kv_cache, kind)
+        wrong = table.clone()
+        wrong[step] *= factor
+        return table, wrong
+
+    return Plant(patch, layer, step)
+
+
+def turned(kind: str, step: int) -> Plant:
+    """A row of the table of rotations."""
+
+    def patch(model: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        table = getattr(model.rope, kind)[:ROOM]
+        wrong = table.clone()
+        wrong[step] = table[step].flip(0) * -1
+        return table, wrong
+
+    return Plant(patch, 0, step)
+
+
+def embedded(token: int) -> Plant:
+    """A token's embedding."""
+
+    def patch(model: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        table = model.tok_embeddings.weight
+        wrong = table.clone()
+        wrong[token] = table[token + 1]
+        return table, wrong
+
+    return Plant(patch, -1, token=token)
+
+
+def normed(layer: int) -> Plant:
+    """Weights of a norm, in another order."""
+
+    def patch(model: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        weight = model.layers[layer].attention_norm.weight
+        return weight, weight.roll(1)
+
+    return Plant(patch, layer)
+
+
+PLANTS: dict[str, Plant] = {
+    "keys of layer 0 written at step 5": cached("keys", 0, 5),
+    "keys of layer 1 written at step 14": cached("keys", 1, 14),
+    "values of layer 0 written at step 9": cached("values", 0, 9),
+    "values of layer 1 written at step 3": cached("values", 1, 3),
+    "values of layer 1 written at step 20": cached("values", 1, 20),
+    "values of layer 0 written at step 0, 30 % too large": cached("values", 0, 0, 1.3),
+    "rotation of position 12 (cosine)": turned("freqs_cos", 12),
+    "rotation of position 7 (sine)": turned("freqs_sin", 7),
+    "embedding of 'e'": embedded(ord("e")),
+    "norm of layer 1": normed(1),
+}
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return tensor.detach().contiguous().view(torch.uint8).numpy().tobytes()
+
+
+def planted(shelf: Shelf, name: str, plant: Plant, folder: Path) -> Path:
+    """The folder of the right program's ETRecord and the wrong program."""
+    right = lowered(shelf, name)
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(right / "etrecord.bin", folder)
+    was, wrong = plant.patch(gained(shelf, name))
+    program = (right / "model.pte").read_bytes()
+    assert _bytes(was) in program
+    (folder / "model.pte").write_bytes(program.replace(_bytes(was), _bytes(wrong)))
+    return folder
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def correct(shelf: Shelf, name: str, count: int = 20, steps: int = 64) -> None:
+    """Flips of a correct program, and how noise explains them."""
+    run = etviz.decode(lowered(shelf, name), prompts(count), tokenizer=Characters(), steps=steps)
+    found, flips = run.steps, run.steps[~run.steps["agrees"]]
+    faults = flips[~flips["explained"].fillna(value=False).astype(bool)]
+    ratio: npt.NDArray[np.float64] = (found["margin_shift"].abs() / found["margin_noise"]).to_numpy()
+    _say(
+        f"{name}: {len(found)} positions, {len(flips)} flips, {len(faults)} of them called faults; severity at most "
+        f"{found['severity'].max():.2f}, |shift|/noise at most {ratio.max():.2f}, KL mean {found['kl'].mean():.2g}, "
+        f"first fault {None if run.first_fault is None else int(run.first_fault['step'])}"
+    )
+
+
+def faults(shelf: Shelf, name: str, root: Path, steps: int = 24) -> None:
+    """First fault step, culprit and proof of each planted fault."""
+    exact = 0
+    for what, plant in PLANTS.items():
+        folder = planted(shelf, name, plant, root / f"{name}-{what}".replace(" ", "_").replace("'", ""))
+        run = etviz.decode(folder, prompts(2)[1], tokenizer=Characters(), steps=steps)
+        first, expected = run.first_fault, plant.first(run.sequences[0].ids)
+        step = None if first is None else int(first["step"])
+        exact += step == expected
+        flips = int((~run.steps["agrees"]).sum())
+        line = f"{name}: {what}: first fault at step {step}, expected {expected}; {flips} flips"
+        if step is not None:
+            why = run.why(step)
+            proof = run.what_if(step, int(str(why.index[0])))
+            line += f"; {why.attrs['sentence']} KL {proof.kl_before:.2g} → {proof.kl_after:.2g} nats"
+        _say(line)
+    _say(f"{name}: {exact} of {len(PLANTS)} exact")
+
+
+def main(root: Path, *wanted: str) -> None:
+    """Print the tables: of correct programs by name, and of planted faults by ``planted:NAME``."""
+    etviz.options.isolation = "never"
+    shelf = Shelf(root)
+    for item in wanted or ("custom", "custom_bf16", "custom_8da4w", "planted:custom", "planted:custom_8da4w"):
+        kind, _, name = item.rpartition(":")
+        if kind:
+            faults(shelf, name, root)
+        else:
+            correct(shelf, name)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])
