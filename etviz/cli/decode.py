@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from etviz.gate import CheckResult
 
 _LARGEST = 64 << 20
+_PANEL = "Tokens of a language model"
 _COLUMNS = ("prompt", "step", "position", "text", "agrees", "margin", "margin_shift", "margin_noise", "kl", "explained")
 
 
@@ -56,30 +57,47 @@ class Tokens:
 
 
 def token_options(
-    prompt: Annotated[list[str] | None, typer.Option("--prompt", help="A text to continue; may be repeated.")] = None,
-    ids: Annotated[
-        list[str] | None, typer.Option("--ids", help="A prompt as token ids, '1 2 3'; may be repeated.")
+    prompt: Annotated[
+        list[str] | None, typer.Option("--prompt", help="A text to continue; may be repeated.", rich_help_panel=_PANEL)
     ] = None,
-    prompts: Annotated[Path | None, typer.Option("--prompts", help="A file with a prompt on each line.")] = None,
+    ids: Annotated[
+        list[str] | None,
+        typer.Option("--ids", help="A prompt as token ids, '1 2 3'; may be repeated.", rich_help_panel=_PANEL),
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option("--prompts", help="A file with a prompt on each line.", rich_help_panel=_PANEL)
+    ] = None,
     tokenizer: Annotated[
-        Path | None, typer.Option("--tokenizer", help="tokenizer.json, or a SentencePiece model.")
+        Path | None,
+        typer.Option("--tokenizer", help="tokenizer.json, or a SentencePiece model.", rich_help_panel=_PANEL),
     ] = None,
     reference: Annotated[
         Path | None,
         typer.Option(
-            "--reference", help="Folder of a transformers model, or a file of llama-perplexity --kl-divergence-base."
+            "--reference",
+            help="Folder of a transformers model, or the base file of llama-perplexity.",
+            rich_help_panel=_PANEL,
         ),
     ] = None,
-    steps: Annotated[int, typer.Option("--steps", min=0, help="Tokens that the reference adds to a prompt.")] = 32,
-    prefill: Annotated[int | None, typer.Option("--prefill", min=1, help="Tokens of a call of the prompt.")] = None,
+    steps: Annotated[
+        int, typer.Option("--steps", min=0, help="Tokens that the reference adds to a prompt.", rich_help_panel=_PANEL)
+    ] = 32,
+    prefill: Annotated[
+        int | None, typer.Option("--prefill", min=1, help="Tokens of a call of the prompt.", rich_help_panel=_PANEL)
+    ] = None,
     max_kl_p99: Annotated[
-        float | None, typer.Option("--max-kl-p99", help="Largest 99th percentile of the KL divergence, in nats.")
+        float | None,
+        typer.Option(
+            "--max-kl-p99", help="Largest 99th percentile of the KL divergence, in nats.", rich_help_panel=_PANEL
+        ),
     ] = None,
     max_flips: Annotated[
-        float | None, typer.Option("--max-flips", help="Most flips that noise does not explain.")
+        float | None,
+        typer.Option("--max-flips", help="Most flips that noise does not explain.", rich_help_panel=_PANEL),
     ] = None,
     max_perplexity_ratio: Annotated[
-        float | None, typer.Option("--max-perplexity-ratio", help="Largest ratio of perplexities.")
+        float | None,
+        typer.Option("--max-perplexity-ratio", help="Largest ratio of perplexities.", rich_help_panel=_PANEL),
     ] = None,
 ) -> Tokens:
     """The prompts and limits that the options of a command name."""
