@@ -57,7 +57,7 @@ def test_what_this_machine_cannot_lower_has_no_button(analysis: Analysis, monkey
     assert zoomable(analysis)
     monkeypatch.setattr(zooms, "lowers_here", lambda _: False)
     assert zoomable(analysis), "an interpreter runs what the .pte holds"
-    monkeypatch.setattr(zooms, "interpreter_of", lambda _: "")
+    monkeypatch.setattr(zooms, "interpreter_of", lambda _: None)
     assert zoomable(analysis) == []
 
 
