@@ -102,6 +102,7 @@ def _inside(text: str) -> str:
     text = re.sub(r"\]\((?:\.\./)?LICENSE\)", "](LICENSE.txt)", text)
     text = re.sub(r"\]\(\.\./etviz/[^)]*/([^/)]+\.schema\.json)\)", r"](\1)", text)
     text = re.sub(r"\]\(\.\./(notebooks/[^)]*)\.ipynb", r"](\1.md", text)
+    text = re.sub(r"\[([^]]*)\]\(\.\./examples/[^)]*\)", r"\1", text)
     for name in _PAGES:
         text = re.sub(rf"\]\((?:\.\./)?{name}\.md", f"]({name.lower()}.md", text)
     return text

@@ -148,7 +148,7 @@ def test_why_is_readable(
     with pytest.raises(SystemExit) as end:
         main()
     text = capsys.readouterr().out
-    assert not end.value.code
+    assert end.value.code == 1, "an operator is at fault"
     assert [line for line in text.splitlines() if len(line) > width] == []
     plain = " ".join(text.split())
     assert str(faulty.analysis.digest.verdict) in plain
@@ -164,7 +164,7 @@ def test_why_as_json(faulty: etviz.Inspection, tmp_path: Path, monkeypatch: pyte
     with pytest.raises(SystemExit) as end:
         main()
     body = json.loads(capsys.readouterr().out)
-    assert not end.value.code
+    assert end.value.code == 1, "an operator is at fault"
     validator().validate(body)
     here = faulty.diagnosis()
     assert body["finding"]["row"] == here["finding"]["row"]

@@ -153,9 +153,9 @@ def test_bad_runner_is_one_error(command: str, message: str, built: Path, monkey
 
 def test_a_runner_ends_with_the_process_that_started_it(tmp_path: Path):
     code = (
-        "import sys\nfrom pathlib import Path\nfrom etviz.pipeline.device import Here\n"
+        "import sys\nfrom pathlib import Path\nfrom etviz.pipeline.device import ThisMachine\n"
         "folder = Path(sys.argv[1])\n"
-        "Here(folder).run(['sh', '-c', f'sleep 60 & echo $! > {folder}/new; mv {folder}/new {folder}/pid; wait'], "
+        "ThisMachine(folder).run(['sh', '-c', f'sleep 60 & echo $! > {folder}/new; mv {folder}/new {folder}/pid; wait'], "
         "folder / 'log', 60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path]) as parent:
@@ -181,8 +181,9 @@ def test_what_a_runner_starts_in_a_session_of_its_own_ends_too(killed: bool, tmp
     inner = f"setsid sh -c {shlex.quote(started)} &"
     command = ["sh", "-c", f"setsid sh -c {shlex.quote(inner)} & sleep 60"]
     code = (
-        "import sys\nfrom pathlib import Path\nfrom etviz.pipeline.device import Here\n"
-        "folder, timeout, *command = sys.argv[1:]\nHere(folder).run(command, Path(folder, 'log'), float(timeout))\n"
+        "import sys\nfrom pathlib import Path\nfrom etviz.pipeline.device import ThisMachine\n"
+        "folder, timeout, *command = sys.argv[1:]\n"
+        "ThisMachine(folder).run(command, Path(folder, 'log'), float(timeout))\n"
     )
     arguments = [sys.executable, "-c", code, str(tmp_path), "60" if killed else "1.5", *command]
     foreign = subprocess.Popen(["sleep", "60"], env={"ETVIZ_RUN": "other"})

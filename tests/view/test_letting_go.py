@@ -50,7 +50,7 @@ def test_displayed_loads_end_where_they_began(executed: Callable[[str], Executed
         gc.collect()
         if number > most:
             counts.append(_open_files())
-    assert counts[0] == counts[-1], counts
+    assert counts[-1] <= counts[0], counts
     assert sum(known() is not None for known in programs) == most
     KEPT.clear()
     gc.collect()
