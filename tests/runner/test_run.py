@@ -155,7 +155,8 @@ def test_a_runner_ends_with_the_process_that_started_it(tmp_path: Path):
     code = (
         "import sys\nfrom pathlib import Path\nfrom etviz.pipeline.device import ThisMachine\n"
         "folder = Path(sys.argv[1])\n"
-        "ThisMachine(folder).run(['sh', '-c', f'sleep 60 & echo $! > {folder}/new; mv {folder}/new {folder}/pid; wait'], "
+        "run = ThisMachine(folder).run\n"
+        "run(['sh', '-c', f'sleep 60 & echo $! > {folder}/new; mv {folder}/new {folder}/pid; wait'], "
         "folder / 'log', 60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path]) as parent:
