@@ -388,6 +388,38 @@ def _attention(args: Sequence[Any], values: Sequence[Any], call: Call, target: s
     return [total.sqrt(), *[None] * (len(values) - 1)]
 
 
+def _recurrence(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    """The gated delta rule, step by step: the state's errors go through each step and come together in each output.
+
+    The step ``S ← (1 − β k kᵀ)·diag(g)·S + β k vᵀ`` acts on the columns of the state alike, so one covariance of the
+    rows holds the errors of all columns: ``C ← A C Aᵀ + D``. D has what a step rounds: the product with g, the
+    prediction ``kᵀS`` (a sum of K terms), its distance to v, and the product with k and the sum. An output has the
+    variance ``qᵀ C q`` and that of its own sum.
+    """
+    query, key, value, decay, beta, state = (item.double() for item in args)
+    gates = decay.unsqueeze(-1).expand_as(key) if decay.dim() == 3 else decay
+    shared, terms, columns = query.shape[1] // key.shape[1], key.shape[-1], value.shape[-1]
+    spread, found = torch.zeros(*state.shape[:2], terms, terms, dtype=state.dtype), list[torch.Tensor]()
+    one = torch.eye(terms, dtype=state.dtype)
+    for at in range(key.shape[2]):
+        k, gate, rate = key[:, :, at, :, None], gates[:, :, at, :, None], beta[:, :, at, None, None]
+        decayed = state * gate
+        predicted = (decayed * k).sum(2, keepdim=True)
+        change = (value[:, :, at, None] - predicted) * rate
+        state = decayed + k * change
+        through = one - rate * (k @ k.mT)
+        spread = (spread * gate) * gate.mT + torch.diag_embed(decayed.square().sum(-1))
+        own = rate.square() * sum_size(terms, (decayed * k).square().sum(2, keepdim=True), predicted)
+        own = (own + 2 * change.square()).sum(-1, keepdim=True)
+        rounded = ((k * change).square() + state.square()).sum(-1)
+        spread = through @ spread @ through.mT + own * (k @ k.mT) + torch.diag_embed(rounded)
+        q, seen = query[:, :, at, :, None], state.repeat_interleave(shared, 1)
+        inherited = (q * (spread.repeat_interleave(shared, 1) @ q)).sum(2)
+        found.append(inherited / columns + sum_size(terms, (seen * q).square().sum(2), (seen * q).sum(2)))
+    rows = spread.diagonal(dim1=-2, dim2=-1).unsqueeze(-1) / columns
+    return [torch.stack(found, 2).sqrt(), rows.sqrt().expand_as(state)]
+
+
 def _logsumexp(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
     terms = _share(args[0].numel(), values)
     return [(_wide(values[0]).square() + 1 + (terms + 1) / 9).sqrt()]
@@ -622,6 +654,7 @@ _FAMILIES: Final[Mapping[str, Family]] = {
     **dict.fromkeys(("_native_batch_norm_legit_no_training", "native_batch_norm", "batch_norm"), _batch_norm),
     **dict.fromkeys(("_softmax", "softmax", "_log_softmax", "log_softmax"), _softmax),
     **dict.fromkeys(("custom_sdpa", "custom_quantized_sdpa", "sdpa_with_kv_cache"), _attention),
+    **dict.fromkeys(("gated_delta_rule", "channelwise_gated_delta_rule"), _recurrence),
     "logsumexp": _logsumexp,
     **dict.fromkeys(
         ("upsample_bilinear2d", "upsample_bicubic2d", "upsample_linear1d", "_upsample_bilinear2d_aa"), _resized

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from executorch.extension.llm.custom_ops import custom_ops as _  # noqa: F401 - registers them
+from torch.nn import functional
 
 from etviz.errors import PairingError
 from etviz.evaluation.law import sizes
@@ -106,6 +107,33 @@ def test_the_law_of_noise_knows_the_error_of_the_kernel(steps: int, start: int, 
     noise = 2.0**-24 * float(size.square().mean().sqrt())
     error = float((found.double() - exact).square().mean().sqrt())
     assert 0.05 < error / noise < 3
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize(
+    ("steps", "width", "columns", "shared", "kept"), [(1, 16, 8, 1, 0.0), (16, 16, 16, 2, 3.0), (64, 32, 16, 1, 8.0)]
+)
+def test_the_law_of_noise_knows_the_error_of_the_delta_rule(
+    seed: int, each: bool, steps: int, width: int, columns: int, shared: int, kept: float
+) -> None:
+    """Each rounding is uniform in half a unit, so its RMS is 1/√3 of the law's; `kept` is the logit of the decay."""
+    query, key, value = (
+        functional.normalize(_normal(2, 2 * shared, steps, width, seed=seed), dim=-1),
+        functional.normalize(_normal(2, 2, steps, width, seed=seed + 10), dim=-1),
+        _normal(2, 2, steps, columns, seed=seed + 20),
+    )
+    decay = torch.sigmoid(_normal(2, 2, steps, *([width] if each else []), seed=seed + 30) + kept)
+    beta = torch.sigmoid(_normal(2, 2, steps, seed=seed + 40))
+    args = (query, key, value, decay, beta, _normal(2, 2, width, columns, seed=seed + 50))
+    target = "llama.gated_delta_rule.default"
+    exact, found = resolve(target)(*(item.double() for item in args)), _kernel(target)(*args)
+    node = Node("delta", target, args)
+    law = sizes(node, args, {}, found, lambda name, given, named: resolve(name)(*given, **named))
+    for own, true, size in zip(found, exact, law, strict=True):
+        assert size is not None
+        error = float((own.double() - true).square().mean().sqrt())
+        assert 0.3 < error / (2.0**-24 * float(size.square().mean().sqrt())) < 1
 
 
 def test_attention_of_a_row_that_sees_nothing_is_undefined() -> None:
