@@ -7,8 +7,11 @@ from contextlib import ExitStack, contextmanager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final
 
+from torch.utils import _pytree as pytree
+
 from etviz.artifacts.call_file import LIMIT, Writer
 from etviz.errors import UsageError, checked
+from etviz.upstream.calls import callers, method_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +35,7 @@ class Recorder:
         self._writer = writer
         self._known: list[Any] = []
         self._last: Any = None
+        self._method = "forward"
         self.calls = 0
 
     @property
@@ -47,8 +51,6 @@ class Recorder:
         inputs
             Its arguments; nested ones are flattened.
         """
-        from torch.utils import _pytree as pytree
-
         self._writer.call(method, pytree.tree_leaves(inputs))
         self.calls += 1
 
@@ -70,12 +72,7 @@ class Recorder:
             name, *rest = [*args, *(kwargs[key] for key in ("method_name", "inputs") if key in kwargs)]
             return self.call(rest[0] if rest else (), name)
         inputs = args[0] if args else kwargs.get("inputs", ())
-        return self.call(inputs, self._method_of(caller))
-
-    def _method_of(self, caller: Any) -> str:
-        from etviz.upstream.calls import method_name
-
-        return method_name(caller) if hasattr(caller, "set_inputs") else "forward"
+        return self.call(inputs, self._method)
 
     def _same_program(self, caller: Any) -> None:
         """Note that another program is called, and that a program is called for the first time."""
@@ -88,6 +85,7 @@ class Recorder:
         else:
             self._writer.note(f"program {number}")
         self._last = caller
+        self._method = method_name(caller) if hasattr(caller, "set_inputs") else "forward"
 
 
 @contextmanager
@@ -120,8 +118,6 @@ def record_calls(folder: PathLike, *, limit: int = LIMIT) -> Generator[Recorder]
     """
     if limit <= 0:
         raise UsageError(f"limit must be a positive number of bytes, found {limit}")
-    from etviz.upstream.calls import callers
-
     writer = Writer(folder, limit)
     recorder = Recorder(writer)
     with ExitStack() as stack:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -50,6 +50,8 @@ class Match:
         A phrase that describes the relation.
     rounded
         True if the numbers differ by the rounding of their type.
+    twins
+        Other parameters of the reference that hold the numbers of the `sources`, so the choice is ambiguous.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Match:
     offset: float = 0.0
     detail: str = ""
     rounded: bool = False
+    twins: tuple[str, ...] = ()
 
     @property
     def plain(self) -> bool:
@@ -110,7 +113,30 @@ def match_parameters(
     matches = {name: match for name, match in found.items() if match is not None}
     _biases(model, reference, matches)
     _by_place(model, reference, matches, _sorted(model, order), _sorted(reference, reference_order))
+    twins = _twins(reference)
+    for name, match in matches.items():
+        others = {twin for source in match.sources for twin in twins.get(source, ())} - set(match.sources)
+        if others and match.by == "value":
+            matches[name] = replace(match, twins=tuple(sorted(others)))
     return [matches.get(name) or Match(name, (), "unmatched") for name in model]
+
+
+def _twins(reference: Mapping[str, torch.Tensor]) -> dict[str, list[str]]:
+    """Names of parameters that hold equal numbers in other memory; tied ones share theirs."""
+    groups: dict[tuple[Any, ...], list[str]] = {}
+    for name, value in reference.items():
+        if not is_constant(value):
+            groups.setdefault((tuple(value.shape), float(value.double().sum())), []).append(name)
+    return {
+        name: found
+        for group in groups.values()
+        for name in group
+        if (found := [other for other in group if _is_twin(reference[name], reference[other])])
+    }
+
+
+def _is_twin(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.data_ptr() != other.data_ptr() and torch.equal(one, other)
 
 
 def is_constant(value: torch.Tensor) -> bool:

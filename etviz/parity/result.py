@@ -64,8 +64,9 @@ class Parity:
     def parameters(self) -> pd.DataFrame:
         """A row for each parameter of the model, then one for each of the reference that the model lacks.
 
-        Columns: ``parameter``, ``reference`` (names, joined by " + "), ``relation``, ``detail``, ``by`` (``value`` or
-        ``place``), ``shape``.
+        Columns: ``parameter``, ``reference`` (names, joined by " + "), ``relation``, ``detail``, ``also`` (other
+        parameters of the reference with the same numbers, so the match is ambiguous), ``by`` (``value`` or ``place``),
+        ``shape``.
         """
         import pandas as pd
 
@@ -75,6 +76,7 @@ class Parity:
                 " + ".join(match.sources),
                 match.relation,
                 match.detail,
+                " + ".join(match.twins),
                 match.by if match.sources else "",
                 tuple(self._port.tensors[match.name].shape),
             )
@@ -87,11 +89,12 @@ class Parity:
                 "missing",
                 "no parameter of the model holds it",
                 "",
+                "",
                 tuple(self._port.reference_tensors[name].shape),
             )
             for name in self._port.missing
         ]
-        return pd.DataFrame(rows, columns=["parameter", "reference", "relation", "detail", "by", "shape"])
+        return pd.DataFrame(rows, columns=["parameter", "reference", "relation", "detail", "also", "by", "shape"])
 
     @cached_property
     def stages(self) -> pd.DataFrame:
@@ -199,6 +202,11 @@ class Parity:
         said += f", {by_place} by place" if by_place else ""
         unmatched = [match.name for match in matches if not match.sources]
         said += f"; {len(unmatched)} match nowhere ({', '.join(unmatched[:3])})" if unmatched else ""
+        ambiguous = [match for match in matches if match.twins]
+        if ambiguous:
+            first = ambiguous[0]
+            equal = " and ".join(first.sources + first.twins)
+            said += f"; {len(ambiguous)} are ambiguous ({first.name} holds the numbers of {equal})"
         missing = self._port.missing
         said += f"; the model lacks {len(missing)} of the reference ({', '.join(missing[:3])})" if missing else ""
         return said + "."

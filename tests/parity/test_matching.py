@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -87,6 +89,22 @@ class _Net(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.two(torch.relu(self.one(x)))
+
+
+def test_parameters_that_match_twice_are_called_ambiguous() -> None:
+    """Two layers with equal numbers; the numbers do not tell which one a parameter is. Tied ones are one parameter."""
+    reference = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6), nn.Linear(6, 6))
+    reference[2].load_state_dict(reference[0].state_dict())
+    found = etviz.parity(copy.deepcopy(reference), reference, _random(0, 3, 6))
+    rows = found.parameters.set_index("parameter")
+    assert {rows.loc["0.weight", "reference"], rows.loc["2.weight", "reference"]} == {"0.weight", "2.weight"}
+    assert rows.loc["0.weight", "also"] == rows.loc["2.weight", "reference"]
+    assert rows.loc["3.weight", "also"] == ""
+    assert "4 are ambiguous (0.weight holds the numbers of 0.weight and 2.weight)" in found.summary()
+    assert found.agrees
+    a = _random(1, 4, 4)
+    (tied,) = match_parameters({"x": a.clone()}, {"a": a, "b": a.view(4, 4)})
+    assert not tied.twins
 
 
 def test_other_weights_are_refused() -> None:
