@@ -40,11 +40,14 @@ class Call:
         The token ids that it feeds.
     position
         Position of the first of them in the sequence.
+    method
+        Name of its method; empty for that of the driver.
     """
 
     inputs: tuple[Any, ...]
     ids: tuple[int, ...]
     position: int
+    method: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +64,15 @@ class Driver:
         Maximum number of positions; None where the program does not say it.
     stateless
         True if the program keeps nothing between calls, so each call takes the whole sequence.
+    rows
+        Number of sequences that a call takes side by side; all are given the same ids.
     """
 
     make: Make
     chunk: int = 1
     room: int | None = None
     stateless: bool = False
+    rows: int = 1
 
     def call(self, ids: Sequence[int], position: int) -> Call:
         """The call that feeds some ids.
@@ -176,8 +182,8 @@ def room_of(program: Program) -> int | None:
 def of_program(graph: Graph, method: Method | None, room: int | None = None) -> Driver:
     """The driver of a lowered program, by the types and shapes of its inputs.
 
-    The tokens are the integer tensor of shape [1, n]; the position is the other integer input: a number, a tensor with
-    one element, or one with an element for each token.
+    The tokens are the integer tensor of shape [sequences, n]; the position is the other integer input: a number, a
+    tensor with one element, or one with an element for each token.
 
     Parameters
     ----------
@@ -197,10 +203,11 @@ def of_program(graph: Graph, method: Method | None, room: int | None = None) -> 
     tokens = [item for item in inputs if _is_integer(item) and len(_shape(item)) == 2]
     others = [item for item in inputs if item not in tokens]
     fits = len(tokens) == 1 and len(others) <= 1 and all(map(_is_position, others))
-    if not fits or _shape(tokens[0])[0] != 1:
+    if not fits:
         raise UsageError(f"the program takes ({', '.join(map(_described, inputs))}): no driver is known; {_PASTE}")
     at, whole = inputs.index(tokens[0]), len(inputs)
-    length = _shape(tokens[0])[1]
+    rows, length = _shape(tokens[0])
+    rows = rows if isinstance(rows, int) else 2
     bound = _bound(method, at) if isinstance(length, str) else length
     chunk = bound or 1
     stateless = not others and not is_stateful(graph)
@@ -215,14 +222,14 @@ def of_program(graph: Graph, method: Method | None, room: int | None = None) -> 
 
         padded = [*ids, *[0] * (chunk - len(ids))] if isinstance(length, int) else list(ids)
         values: list[Any] = [None] * whole
-        values[at] = torch.tensor([padded], dtype=getattr(torch, dtypes[at]))
+        values[at] = torch.tensor([padded] * rows, dtype=getattr(torch, dtypes[at]))
         if others:
             start = list(range(position, position + len(padded))) if each else position if scalar else [position]
             other = 1 - at
             values[other] = position if plain else torch.tensor(start, dtype=getattr(torch, dtypes[other]))
         return values
 
-    return Driver(make, chunk, room, stateless)
+    return Driver(make, chunk, room, stateless, rows)
 
 
 def _names_position(name: str) -> bool:

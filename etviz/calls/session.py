@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from etviz.artifacts.program.program import read_program
 from etviz.calls.driver import of_function, of_module, of_program, room_of
 from etviz.calls.logits import logits_of, vocabulary_of
-from etviz.errors import UsageError
+from etviz.errors import EtvizError, UsageError
 from etviz.evidence.subject import subject_of
 from etviz.loading.foreign import replay_of
 from etviz.pipeline.execute import execute
@@ -17,8 +20,6 @@ from etviz.pipeline.lower import flatten
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    import torch
 
     from etviz.calls.driver import Call, Driver, Make
     from etviz.evaluation.replay import Replay
@@ -55,7 +56,29 @@ class Session:
         runs = [flatten(call.inputs) for call in calls]
         subject = self.subject
         given: dict[str, Any] = {"data": subject.files.get("data"), "python": subject.python, "timeout": self.timeout}
-        return [logits_of(outputs) for outputs in execute(subject.pte, runs, method=subject.method, **given).outputs]
+        names = [call.method or subject.method for call in calls]
+        if set(names) != {subject.method}:
+            given["methods"] = names
+        outputs = execute(subject.pte, runs, method=subject.method, **given).outputs
+        return [logits_of(found) if call.ids else torch.empty(0, 0) for call, found in zip(calls, outputs, strict=True)]
+
+    def other_drivers(self) -> dict[str, Driver]:
+        """The drivers of the program's other methods that take tokens, by name."""
+        read, found = read_program(self.subject.pte), {}
+        for method in read.methods:
+            if method.name == self.subject.method:
+                continue
+            with contextlib.suppress(EtvizError):
+                graph = replace(self.subject, method=method.name).graph()
+                driver = of_program(graph, method, self.driver.room)
+                if not driver.stateless:
+                    found[method.name] = driver
+        return found
+
+    def reset_method(self) -> str:
+        """The program's method without inputs whose name says that it resets the state; empty without one."""
+        methods = read_program(self.subject.pte).methods
+        return next((item.name for item in methods if "reset" in item.name.lower() and not item.inputs), "")
 
 
 def open_session(
@@ -70,8 +93,6 @@ def open_session(
     lowering: dict[str, Any],
 ) -> Session:
     """Lower a program if necessary, find its driver, and make one call of it."""
-    import torch
-
     chosen = None if driver is None else of_function(driver)
     example = None
     if isinstance(program, torch.nn.Module):

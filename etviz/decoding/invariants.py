@@ -54,6 +54,11 @@ class Way:
     first: int
     said: str
 
+    @property
+    def one_method(self) -> bool:
+        """True if all calls are of the driver's method."""
+        return not any(call.method for call in self.calls)
+
 
 class Invariants:
     """What holds of a program's calls. Made by `etviz.invariants`.
@@ -110,8 +115,9 @@ def invariants(
     """Check what must hold of a program's calls, without another model to compare with.
 
     The program is fed the same tokens in different ways, which must give the same logits: twice; in chunks of every
-    length and token by token; after another sequence and from the initial state; with other tokens as padding; up to
-    its last position, beyond which it must refuse.
+    length and token by token; after another sequence, after a reset, and from the initial state; partly by another
+    method that keeps the same state; with other tokens as padding, and in the other rows of a batch; up to its last
+    position, beyond which it must refuse.
 
     Differences are compared with measured rounding noise. Of a broken invariant the first call and position are named;
     and, if the program's own graph breaks it too, the first module whose values differ.
@@ -168,7 +174,10 @@ def _all(checker: _Checker, drivers: Sequence[Driver], prompts: Sequence[Sequenc
     yield checker.compare("the same run twice", plain, replace(plain, said="again"), twice=True)
     yield from _chunks(checker, driver, ids, plain)
     yield _sequences(checker, drivers, prompts, number, plain)
+    yield _after_reset(checker, drivers, prompts, number, plain)
+    yield from _methods(checker, driver, ids, plain)
     yield _padding(checker, driver, ids)
+    yield _batch(checker, driver, plain)
     yield from _context(checker, driver, ids)
 
 
@@ -198,11 +207,61 @@ def _sequences(
         return _skipped(name, "the program keeps no state")
     if not Form.of(driver).positions:
         return _skipped(name, "the calls say no position, so a sequence cannot begin anew without a reset")
-    other = (number + 1) % len(prompts)
-    before = list(prompts[other]) if other != number else list(reversed(prompts[number]))
-    first = _way(drivers[other], before, 1, "")
-    way = Way((*first.calls, *plain.calls), len(first.calls), "after another sequence")
+    before = _before(drivers, prompts, number)
+    way = Way((*before, *plain.calls), len(before), "after another sequence")
     return checker.compare(name, plain, way)
+
+
+def _before(drivers: Sequence[Driver], prompts: Sequence[Sequence[int]], number: int) -> tuple[Call, ...]:
+    """Calls that feed another sequence."""
+    other = (number + 1) % len(prompts)
+    ids = list(prompts[other]) if other != number else list(reversed(prompts[number]))
+    return tuple(drivers[other].prefill(ids, 1))
+
+
+def _after_reset(
+    checker: _Checker, drivers: Sequence[Driver], prompts: Sequence[Sequence[int]], number: int, plain: Way
+) -> dict[str, Any]:
+    name, method = "after reset = fresh", checker.session.reset_method()
+    if not method:
+        return _skipped(name, "the program has no method without inputs whose name holds 'reset'")
+    before = (*_before(drivers, prompts, number), Call((), (), 0, method))
+    way = Way((*before, *plain.calls), len(before), f"after another sequence and {method}()")
+    return checker.compare(name, plain, way)
+
+
+def _methods(checker: _Checker, driver: Driver, ids: Sequence[int], plain: Way) -> Iterator[Any]:
+    """The state that one method wrote is seen by another."""
+    name, others = "methods share their state", {} if driver.stateless else checker.session.other_drivers()
+    if not others or len(ids) <= 1:
+        yield _skipped(name, "no other method takes tokens and keeps a state" if not others else "one token")
+    for method, other in others.items():
+        if len(ids) <= other.chunk and Form.of(other).padded:
+            yield _skipped(name, f"{method} takes {other.chunk} tokens, and the prompt has {len(ids)}")
+            continue
+        count = min(other.chunk, len(ids) - 1)
+        first = tuple(replace(call, method=method) for call in other.prefill(ids[:count], count))
+        calls = (*first, *(driver.step(ids[: at + 1], at) for at in range(count, len(ids))))
+        yield checker.compare(name, plain, Way(calls, len(first), f"the first {count} tokens by {method}"))
+
+
+def _batch(checker: _Checker, driver: Driver, plain: Way) -> dict[str, Any]:
+    """Sequences in a batch have no effect on one another."""
+    name, form = "other rows of the batch have no effect", Form.of(driver)
+    tokens = flatten(plain.calls[0].inputs)[form.tokens]
+    if tokens.ndim < 2 or tokens.shape[0] < 2:
+        return _skipped(name, "a call takes one sequence")
+    calls = tuple(replace(call, inputs=_beside(call, form)) for call in plain.calls)
+    return checker.compare(name, plain, Way(calls, 0, "with other tokens in the other rows"))
+
+
+def _beside(call: Call, form: Form) -> tuple[Any, ...]:
+    """The same inputs, flat, with other tokens in all rows but the first."""
+    flat = flatten(call.inputs)
+    tokens = flat[form.tokens].clone()
+    tokens[1:] = torch.where(tokens[1:] == 1, 2, 1)
+    flat[form.tokens] = tokens
+    return tuple(flat)
 
 
 def _padding(checker: _Checker, driver: Driver, ids: Sequence[int]) -> dict[str, Any]:
@@ -253,7 +312,7 @@ class _Checker:
     """Runs ways to feed a sequence, and compares their logits."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        self.session = session
         self._known: dict[int, tuple[tuple[Call, ...], list[torch.Tensor]]] = {}
         self._noises: dict[int, tuple[tuple[Call, ...], dict[int, float]]] = {}
 
@@ -261,7 +320,7 @@ class _Checker:
         """The runtime's logits of each call."""
         known = self._known.get(id(calls))
         if known is None or again:
-            found = self._session.runtime(calls)
+            found = self.session.runtime(calls)
             self._known[id(calls)] = (calls, found)  # keeps the calls, so that their id stays theirs
             return found
         return known[1]
@@ -296,14 +355,15 @@ class _Checker:
         }
 
     def _noise(self, plain: Way, other: Way, position: int) -> float:
-        return math.hypot(*(self._noise_of(way).get(position, 0.0) for way in (plain, other)))
+        sides = (plain, other if other.one_method else plain)
+        return math.hypot(*(self._noise_of(way).get(position, 0.0) for way in sides))
 
     def _noise_of(self, way: Way) -> dict[int, float]:
         """RMS noise of each position's logits."""
         known = self._noises.get(id(way.calls))
         if known is None:
             waiting = [flatten(call.inputs) for call in way.calls]
-            found = noise_of_logits(self._session.replay, waiting, self.run(way.calls)[0].shape[1])
+            found = noise_of_logits(self.session.replay, waiting, self.run(way.calls)[0].shape[1])
             logits = [torch.tensor([[row[0]] for row in call]) for call in found]
             noises = {at: float(row) for at, (_, row) in _by_position(way, logits).items()}
             known = self._noises[id(way.calls)] = (way.calls, noises)
@@ -311,11 +371,14 @@ class _Checker:
 
     def _where(self, plain: Way, other: Way) -> tuple[str, str, str]:
         """The first module whose values differ between two ways in the reference, and its operator."""
+        if not other.one_method:
+            names = ", ".join(sorted({call.method for call in other.calls if call.method}))
+            return "", "", f"{names} and {self.session.subject.method} do not see the same state"
         sides = []
         for way in (plain, other):
             inputs = [flatten(call.inputs) for call in way.calls]
             counts = [len(call.ids) for call in way.calls]
-            found = values_of(self._session.replay, inputs, way.first)
+            found = values_of(self.session.replay, inputs, way.first)
             sides.append(_rows_by_module(found, counts[way.first :]))
         for name, (operator, rows) in sides[0].items():
             mine, theirs = rows, sides[1].get(name, ("", {}))[1]
@@ -380,7 +443,9 @@ def _rows_by_module(
             if value.shape[1] >= count:
                 rows = found.setdefault(name, (operator, {}))[1]
                 rows |= {
-                    position + at: value[:, at].double().flatten() for at in range(count) if value.shape[1] <= 4 * count
+                    position + at: value[:1, at].double().flatten()
+                    for at in range(count)
+                    if value.shape[1] <= 4 * count
                 }
         position += count
     return found

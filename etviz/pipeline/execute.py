@@ -77,6 +77,7 @@ def execute(
     runs: Sequence[Sequence[Any]],
     *,
     method: str = "forward",
+    methods: Sequence[str] = (),
     workdir: PathLike | None = None,
     debug_buffer_size: int | None = None,
     timeout: float | None = None,
@@ -92,6 +93,8 @@ def execute(
     ----------
     runs
         Flat inputs (tensors and plain values) of each execution.
+    method, methods
+        Name of the method that is run; or of each execution's method.
     workdir
         Folder for ``etdump.etdp`` and ``debug_buffer.bin``, made if it is missing; None runs without them.
     debug_buffer_size
@@ -118,10 +121,13 @@ def execute(
     """
     if debug_buffer_size is not None and debug_buffer_size <= 0:
         raise UsageError(f"debug_buffer_size must be positive, found {debug_buffer_size}")
-    needed, namespaces = _needs(pte, method)
+    needs = [_needs(pte, name) for name in dict.fromkeys([method, *methods])]
+    needed, namespaces = max(size for size, _ in needs), sorted({name for _, names in needs for name in names})
     size = debug_buffer_size or needed * max(len(runs), 1)
     worker = worker_in(python) if python else WORKER
     request = _request(pte, method, namespaces)
+    if methods:
+        request["methods"] = list(methods)
     if data is not None:
         request["data"] = str(Path(data).absolute())
     with Scratch() as scratch, room_for():

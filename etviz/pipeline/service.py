@@ -163,10 +163,12 @@ def run_program(
     for namespace in request.get("namespaces", ()):
         load_kernels(namespace)
     program = runtime.get().load_program(Path(request["pte"]), verification=verification.Minimal, **wanted)
-    method = program.load_method(request["method"])
     outputs, seconds = [], []
     runs, said = torch.load(request["inputs"], weights_only=True), time.monotonic()
-    for done, inputs in enumerate(runs, 1):
+    names = request.get("methods") or [request["method"]] * len(runs)
+    methods = {name: program.load_method(name) for name in dict.fromkeys([*names, request["method"]])}
+    for done, (name, inputs) in enumerate(zip(names, runs, strict=True), 1):
+        method = methods[name]
         start = time.perf_counter()
         found = method.execute(inputs)
         seconds.append(time.perf_counter() - start)

@@ -13,7 +13,8 @@ from torch import nn
 
 import etviz
 from etviz.errors import UsageError
-from tests.calls.decoders import ROOM, WORDS, Decoder, Listener, driver, hearing
+from tests.calls.decoders import ROOM, WIDTH, WORDS, Decoder, Listener, driver, hearing
+from tests.language.methods import Methods, build, prefill_and_decode
 from tests.language.programs import RECIPES, model_of
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2], [2, 7, 1, 8]]
@@ -117,6 +118,131 @@ def test_program_without_state(leak: bool) -> None:
     assert skipped.tolist() == ["the program keeps no state"]
     if leak:
         assert "padding has no effect" in set(found.broken["invariant"])
+
+
+class _Inner(nn.Module):
+    """A module whose buffers have another name."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, tokens: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        return self.inner(tokens, at)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_methods_that_share_their_state(tmp_path: Path, shared: bool) -> None:
+    """Prefill and decode as two methods; upstream shares buffers by name, so another name makes another cache."""
+    methods = prefill_and_decode()
+    if not shared:
+        model, example = methods.modules["prefill"]
+        methods = Methods({**methods.modules, "prefill": (_Inner(model), example)}, methods.calls)
+    build(methods, tmp_path)
+    found = etviz.invariants(tmp_path, [[7, 2, 9, 4, 5], [1, 8]], method="decode")
+    assert found.holds == shared, found.summary()
+    rows = found.table[found.table["invariant"] == "methods share their state"].set_index("prompt")
+    assert rows["status"].tolist() == ["holds" if shared else "broken", "not applicable"]
+    if not shared:
+        assert rows.loc[0, "position"] == 3
+        assert "the first 3 tokens by prefill, call 1" in rows.loc[0, "detail"]
+        assert "prefill and decode do not see the same state" in rows.loc[0, "detail"]
+
+
+class _Running(nn.Module):
+    """A mean of all tokens so far; ``forward(tokens [1, 1])``, so only a reset begins a sequence."""
+
+    total: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.embed, self.head = nn.Embedding(WORDS, 8), nn.Linear(8, WORDS)
+        self.register_buffer("total", torch.zeros(1, 8))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        self.total.copy_(0.5 * self.total + self.embed(tokens)[0])
+        return self.head(self.total)
+
+
+class _Reset(nn.Module):
+    """Sets the mean to zero, or with the `fault` half of it."""
+
+    total: torch.Tensor
+
+    def __init__(self, running: _Running, fault: bool) -> None:
+        super().__init__()
+        self.register_buffer("total", running.total)
+        self.register_buffer("kept", torch.tensor([[0.0] * 4 + [float(fault)] * 4]))
+
+    def forward(self) -> torch.Tensor:
+        self.total.copy_(self.total * self.kept)
+        return self.total.sum()
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_reset_method(tmp_path: Path, fault: bool) -> None:
+    model = _Running().eval()
+    methods = Methods({"forward": (model, (torch.tensor([[1]]),)), "reset": (_Reset(model, fault).eval(), ())}, [])
+    build(methods, tmp_path)
+    found = etviz.invariants(tmp_path, PROMPTS)
+    assert found.holds != fault, found.summary()
+    rows = found.table.set_index("invariant")
+    assert set(rows.loc["after another sequence = alone", "status"]) == {"not applicable"}
+    assert set(rows.loc["after reset = fresh", "status"]) == {"broken" if fault else "holds"}
+    if fault:
+        assert rows.loc["after reset = fresh", "position"].tolist() == [0, 0]
+
+
+class _Batch(nn.Module):
+    """Two sequences side by side, each with its cache; with the `fault`, attention of a sequence sees both."""
+
+    cache: torch.Tensor
+
+    def __init__(self, fault: bool) -> None:
+        super().__init__()
+        torch.manual_seed(6)
+        self.fault = fault
+        self.embed, self.head = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, WORDS)
+        self.register_buffer("cache", torch.zeros(2, ROOM, WIDTH))
+
+    def forward(self, tokens: torch.Tensor, input_pos: torch.Tensor) -> torch.Tensor:
+        x = self.embed(tokens)
+        self.cache.index_copy_(1, input_pos, x)
+        seen = torch.arange(ROOM)[None] <= input_pos[:, None]
+        cache = self.cache.sum(0, keepdim=True) if self.fault else self.cache
+        scores = (x @ cache.transpose(1, 2)).masked_fill(~seen, -1e9)
+        return self.head(x + scores.softmax(-1) @ cache)
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_batch(fault: bool) -> None:
+    exported = torch.export.export(_Batch(fault).eval(), (torch.tensor([[1], [2]]), torch.tensor([0])))
+    found = etviz.invariants(exported, PROMPTS)
+    assert found.holds != fault, found.summary()
+    rows = found.table[found.table["invariant"] == "other rows of the batch have no effect"]
+    assert rows["status"].tolist() == ["broken" if fault else "holds"] * 2
+    if fault:
+        assert rows["position"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("fault", ["", "mask"])
+def test_padding_that_goes_into_the_cache(fault: str) -> None:
+    """Four tokens a call: a later call replaces the padding in a cache, unless the mask lets it through before.
+
+    Stale tokens in the last chunk: pytorch/executorch#19447.
+    """
+
+    def padded(ids: Sequence[int], position: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.tensor([[*ids, *[0] * (4 - len(ids))]]), torch.arange(position, position + 4)
+
+    exported = torch.export.export(Decoder(fault).eval(), padded([1], 0), strict=False)
+    found = etviz.invariants(exported, PROMPTS[:1], driver=etviz.Driver(padded, 4))
+    row = found.table.set_index("invariant").loc["padding has no effect"]
+    assert row["status"] == ("broken" if fault else "holds"), found.summary()
+    assert found.holds == (not fault), found.summary()
+    if fault:
+        assert row["module"] == "layers.1"
 
 
 @pytest.mark.slow
