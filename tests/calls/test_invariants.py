@@ -169,6 +169,7 @@ class _Reset(nn.Module):
     """Sets the mean to zero, or with the `fault` half of it."""
 
     total: torch.Tensor
+    kept: torch.Tensor
 
     def __init__(self, running: _Running, fault: bool) -> None:
         super().__init__()
