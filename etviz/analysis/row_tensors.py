@@ -10,7 +10,7 @@ import pandas as pd
 from etviz.comparison.hypotheses import fits
 from etviz.errors import UsageError, during
 from etviz.tensors.channels import channel_error
-from etviz.tensors.fingerprints import fingerprints
+from etviz.tensors.fingerprints import WEIGHTS, fingerprints
 from etviz.tensors.histogram import histogram
 
 if TYPE_CHECKING:
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
     import torch
 
-    from etviz.analysis.rows import Rows
+    from etviz.analysis.rows import Located, Rows
     from etviz.comparison.gap import Gap
     from etviz.tensors.error_map import ErrorMap
+    from etviz.tensors.fingerprints import Fingerprint
     from etviz.tensors.histogram import Histogram
     from etviz.tensors.scatter import Scatter
 
@@ -30,7 +31,7 @@ class RowPair:
     """The tensors of a row; `reference` is None where there is none, and `missing` gives the reason.
 
     `level` tells whether the row's error is more than its precision explains: the introduced error where it is known,
-    else the total.
+    else the total. `hypothesis` is a setting or weight that gives the runtime's value.
     """
 
     gap: Gap
@@ -38,6 +39,7 @@ class RowPair:
     runtime: torch.Tensor
     missing: str = ""
     level: str = "bad"
+    hypothesis: Fingerprint | None = None
 
     @property
     def scale(self) -> float | None:
@@ -53,7 +55,7 @@ class RowPair:
         found = fingerprints(self.reference, self.runtime, scale=self.scale, force=True)
         on_grid = self.scale is not None
         found = [item for item in found if fits(item.name, self.gap.operators, on_grid=on_grid)]
-        best = self.gap.hypothesis
+        best = self.hypothesis
         if best is not None:  # what it explains as well needs no other name
             found = [best, *(item for item in found if item.score > best.score)]
         return [asdict(item) for item in found]
@@ -84,7 +86,17 @@ class RowTensors:
         if reference is None and place.tables.recall is not None:
             reference = place.tables.recall.reference(gap)
         missing = "" if reference is not None else "it could not be computed again"
-        return RowPair(gap, reference, gap.runtime, missing, level)
+        return RowPair(gap, reference, gap.runtime, missing, level, self._hypothesis(place))
+
+    def _hypothesis(self, place: Located) -> Fingerprint | None:
+        """Other weights that explain a delegate's error explain its only operator at fault."""
+        gap, tables, beyond = place.gap, place.tables, ("warn", "bad")
+        if gap.hypothesis is not None or place.inside is None or gap.level not in beyond:
+            return gap.hypothesis
+        wrong = [at for at, other in enumerate(tables.gaps) if other.level in beyond and at not in tables.unused]
+        outer = (item for item in self._rows.tables.gaps if (item.run, item.instruction) == place.inside)
+        found = next((item.hypothesis for item in outer if item.hypothesis is not None), None)
+        return found if wrong == [place.at] and found is not None and found.name == WEIGHTS else None
 
     def tensors(self, row: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """``(reference, runtime)``.

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.analysis.answer import answer
+from etviz.analysis.answer import answer, score_outputs
 from etviz.comparison.constants import differing
 from etviz.comparison.gap import CREATED, DIFFERENT, EMPTY, LOST, MISMATCH, NOT_COMPARED
 from etviz.comparison.gap_tables import NONFINITE
@@ -31,7 +31,6 @@ BEYOND: Final = "adds more error than its precision explains"
 """Phrase for every operator at fault."""
 _AMPLIFIED: Final = 30.0
 """Threshold of noise over one rounding from which the verdict says where rounding is amplified."""
-_ANSWER: Final = "The largest score of each output of shape [1, classes], at reference and runtime."
 _SEVERITY: Final = "Severity is the RMSE over the error that the value's precision makes unavoidable."
 
 
@@ -64,11 +63,12 @@ def summarize(findings: Findings, tables: Tables, decision: Decision) -> Summary
     accused = decision.culprit is not None or bool(findings.constants)
     comparisons = [run.comparison for run in tables.compared.runs]
     undetermined = next((item.undetermined for item in comparisons if item.undetermined), "")
-    own = judge_outputs(tables.outputs, [item.judged for item in comparisons], undetermined, accused=accused)
+    judged = [item.judged for item in comparisons]
+    best = answer(_scores(score_outputs(findings.graph), comparisons))
+    own = judge_outputs(tables.outputs, judged, undetermined, accused=accused, best=best)
     level, verdict = _with_culprit(*own, findings.constants, decision.culprit)
     gaps, coverage = tables.rows, tables.coverage
     facts = [
-        _answer(comparisons),
         _constants(gaps, findings.constants),
         _compared(coverage),
         _delegated(findings.delegation),
@@ -102,28 +102,35 @@ def _fault(culprit: Culprit) -> str:
 
 
 def judge_outputs(
-    outputs: pd.DataFrame, judged: Sequence[bool] = (), undetermined: str = "", *, accused: bool = False
+    outputs: pd.DataFrame,
+    judged: Sequence[bool] = (),
+    undetermined: str = "",
+    *,
+    accused: bool = False,
+    best: str = "",
 ) -> tuple[str, str]:
     """Level and verdict of the final outputs.
 
     `judged` says of each execution whether its outputs can be judged. If the program does not determine them, they
-    follow from what is `undetermined`. If an operator is `accused`, rounding is not offered as an explanation.
+    follow from what is `undetermined`. If an operator is `accused`, rounding is not offered as an explanation. The
+    numbers of the verdict begin with `best`: whether the largest scores are the same.
     """
     unknown = len(judged) - sum(judged)
     if not unknown or len(judged) == 1:  # the notes say why a single execution can't be judged
-        return _verdict(outputs, undetermined, accused=accused)
+        return _verdict(outputs, undetermined, accused=accused, best=best)
     why, how = "their inputs or state are not known", "give inputs= for each execution, from the first"
     if undetermined:
         why = how = f"their outputs follow from {undetermined}"
     if unknown == len(judged):
         advice = "" if undetermined else f" ({how})"
         return "unknown", f"None of the {unknown} executions can be judged: {why}{advice}."
-    level, verdict = _verdict(outputs, undetermined, accused=accused)
+    level, verdict = _verdict(outputs, undetermined, accused=accused, best=best)
     text = f"{verdict} {unknown} of {len(judged)} executions can't be judged: {how}."
     return ("warn" if level == "ok" else level), text
 
 
-def _verdict(outputs: pd.DataFrame, undetermined: str, *, accused: bool) -> tuple[str, str]:
+def _verdict(outputs: pd.DataFrame, undetermined: str, *, accused: bool, best: str) -> tuple[str, str]:
+    lead = f"{best}; " if best else ""
     known = outputs[outputs["status"] != NOT_COMPARED]
     if outputs.empty or (known.empty and undetermined):
         why = f": they follow from {undetermined}" if undetermined else ""
@@ -143,13 +150,13 @@ def _verdict(outputs: pd.DataFrame, undetermined: str, *, accused: bool) -> tupl
         numbers = f"rmse {worst['rmse']:.3g}, SQNR {_db(worst['sqnr_db'])}"
         within = f"{100 * worst['close']:.3g} % of its elements within tolerance"
         detail = f"{_worst_of(worst, wrong, outputs)}{numbers}, {within}"
-        return "bad", f"{_outputs(len(wrong), len(outputs), 'differs', 'differ')} from the reference ({detail})."
+        return "bad", f"{_outputs(len(wrong), len(outputs), 'differs', 'differ')} from the reference ({lead}{detail})."
     rounded = known[~known["allclose"].astype(float).eq(1.0) & known["noise"].notna()]
     if len(rounded):
         worst = rounded.sort_values("close", kind="stable").iloc[0]
         what = _outputs(len(rounded), len(outputs), "differs", "differ")
         times = f": rounding is amplified {worst['amplification']:,.3g}× on its way to the output"
-        detail = f" (rmse {worst['rmse']:.3g}, noise {worst['noise']:.3g}, SQNR {_db(worst['sqnr_db'])})"
+        detail = f" ({lead}rmse {worst['rmse']:.3g}, noise {worst['noise']:.3g}, SQNR {_db(worst['sqnr_db'])})"
         if accused:
             return "warn", f"{what} by no more than rounding in this precision can explain{detail}."
         grows = str(worst["grows_at"] or "")
@@ -163,7 +170,7 @@ def _verdict(outputs: pd.DataFrame, undetermined: str, *, accused: bool) -> tupl
     if empty:
         which = "" if len(outputs) == 1 else f" in {empty} of them"
         return "warn", f"{matching}, but{which} no element is finite in both."
-    return "ok", f"{matching} ({_agreement(known)})."
+    return "ok", f"{matching} ({lead}{_agreement(known)})."
 
 
 def _outputs(count: int, total: int, singular: str, plural: str) -> str:
@@ -199,13 +206,10 @@ def _agreement(known: pd.DataFrame) -> str:
     return f"max |error| {largest:.3g}{within}"
 
 
-def _answer(comparisons: Sequence[Comparison]) -> Fact | None:
-    pairs = [pair for item in comparisons for pair in zip(item.reference_outputs, item.runtime_outputs, strict=False)]
-    found = answer(pairs)
-    if found is None:
-        return None
-    text, changed = found
-    return Fact("Answer", text, "warn" if changed else "ok", hint=_ANSWER)
+def _scores(known: Sequence[bool], comparisons: Sequence[Comparison]) -> list[tuple[Any, Any]]:
+    """Final outputs of all executions that are scores: reference and runtime."""
+    sides = [zip(known, item.reference_outputs, item.runtime_outputs, strict=False) for item in comparisons]
+    return [(reference, runtime) for each in sides for scores, reference, runtime in each if scores]
 
 
 def _constants(gaps: pd.DataFrame, constants: Sequence[Difference]) -> Fact | None:

@@ -257,6 +257,8 @@ def _explain_introduced(result: Comparison, gaps: Sequence[Gap], value: Value, u
         return
     nodes = unpaired.apart(value.chain.nodes)
     for gap in gaps if nodes else ():
+        if len(nodes) == 1 and is_conversion(gap.node):
+            continue  # the row is named after that operator
         others = unpaired.among(nodes, gap.instruction)
         gap.add_note(f"{TOGETHER}{together(nodes, others)}")
     judge_introduced(gaps, None, value.chain.perturbed, value.local)

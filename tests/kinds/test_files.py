@@ -115,7 +115,7 @@ def test_a_weight_that_differs_is_named_first(made: Callable[[str], Made], tmp_p
     assert any(line.startswith(told) for line in found.summary().splitlines())
     inside = found.zoom(0)
     assert inside.faithful is True  # the weights that ran are given to the zoomed program
-    assert "The program that ran has other operators than the reference: conv2d_1 (another filter)" in inside.summary()
+    assert "The delegate in the .pte differs from the reference's: conv2d_1 (another filter)" in inside.summary()
     assert "machine" not in inside.summary()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 HERE = ROOT / ".matrix"
 PAGE = ROOT / "docs" / "compatibility.md"
 BEGIN, END = "<!-- matrix -->", "<!-- /matrix -->"
-PAIRS = ("2.13.0:1.5.1", "2.14.1:1.5.1", "2.12.1:1.4.1", "2.11.0:1.3.1", "2.10.0:1.1.0", "2.9.1:1.0.1")
+PAIRS = ("2.13.0:1.5.1", "2.14.1:1.5.1", "2.13.0:1.4.1", "2.12.1:1.3.1", "2.10.0:1.1.0", "2.9.1:1.0.1")
 READERS = ("2.14.1:", "2.9.1:")
 
 
@@ -36,15 +37,24 @@ class Tried:
         """Its line of the table."""
         torch, _, executorch = self.pair.partition(":")
         python = self.versions.get("python", "")
-        failed = [f"{name}: {state}" for name, state in self.checks.items() if state != "ok"]
-        state = self.problem or ("; ".join(failed).replace("|", "\\|") if failed else "works")
-        what = "debug, zoom, load, report" if executorch else "load, attribution, report"
+        reasons: dict[str, list[str]] = {}
+        for name, state in self.checks.items():
+            reasons.setdefault(state, []).append(name)
+        works = ", ".join(reasons.pop("ok", []))
+        failed = "; ".join(f"{', '.join(names)}: {state}" for state, names in reasons.items()).replace("|", "\\|")
+        state = self.problem or failed or "–"
+        what = works or "–"
         return f"| {torch} | {executorch or '–'} | {python} | {what} | {state} |"
 
 
 def command(*words: str | Path) -> str:
-    """Run a command; return its output, raise with its last lines."""
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, cwd=HERE)
+    """Run a command; return its output, raise with its last lines.
+
+    What its environment installed is found as in a shell that activated it: executorch 1.1 starts ``flatc`` by name.
+    """
+    path = f"{Path(words[0]).parent}{os.pathsep}{os.environ['PATH']}"
+    given = {"capture_output": True, "text": True, "check": False, "cwd": HERE, "env": {**os.environ, "PATH": path}}
+    done = subprocess.run([str(word) for word in words], **given)
     if done.returncode:
         raise RuntimeError(" ".join((done.stderr or done.stdout).strip().splitlines()[-3:])[-400:])
     return done.stdout
@@ -66,8 +76,7 @@ def try_pair(pair: str, wheel: Path, artifacts: Path, interpreter: str) -> Tried
         after = command(python, "-m", "pip", "list", "--format", "freeze", "--exclude", "etviz")
         if missing := set(before.split()) - set(after.split()):
             return Tried(pair, problem=f"installing etviz changed {', '.join(sorted(missing))}")
-        words = [] if executorch else [artifacts]
-        answer = json.loads(command(python, Path(__file__).with_name("program.py"), *words).splitlines()[-1])
+        answer = json.loads(command(python, Path(__file__).with_name("program.py"), artifacts).splitlines()[-1])
         return Tried(pair, answer["versions"], answer["checks"])
     except RuntimeError as error:
         return Tried(pair, problem=str(error))
@@ -96,7 +105,7 @@ def main() -> int:
         sys.stdout.write(done[-1].row + "\n")
         sys.stdout.flush()
     if not args.newest and not args.pair:
-        head = "| torch | executorch | Python | tried | result |\n| --- | --- | --- | --- | --- |\n"
+        head = "| torch | executorch | Python | works | does not |\n| --- | --- | --- | --- | --- |\n"
         text = PAGE.read_text(encoding="utf-8")
         start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
         rows = "\n".join(item.row for item in done)

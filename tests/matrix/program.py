@@ -81,15 +81,14 @@ def run(folder: Path) -> dict[str, str]:
                 inspection.zoom(row)
 
         found[f"debug, zoom: {name}"] = tried(debug)
-    found |= {f"{name}, from files": state for name, state in read(folder / "xnnpack", folder).items()}
     return found
 
 
 def main() -> None:
-    """``python program.py FOLDER``: read the artifacts of a folder; without one, make some and read them."""
+    """``python program.py FOLDER``: read the artifacts of a folder, and run programs where executorch is installed."""
     about = {name: installed(name) for name in ("etviz", "torch", "executorch")} | {"python": sys.version.split()[0]}
     with tempfile.TemporaryDirectory() as folder:
-        checks = read(Path(sys.argv[1]), Path(folder)) if len(sys.argv) > 1 else run(Path(folder))
+        checks = read(Path(sys.argv[1]), Path(folder)) | (run(Path(folder)) if about["executorch"] else {})
     sys.stdout.write(json.dumps({"versions": about, "checks": checks}) + "\n")
 
 

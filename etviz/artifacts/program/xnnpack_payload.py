@@ -90,7 +90,7 @@ class PayloadChange:
     def __str__(self) -> str:
         said = [f"{name} {_plain(new)} for {_plain(self.before[name])}" for name, new in self.arguments.items()]
         said += [f"another {name.removesuffix('_id')}" for name in self.contents]
-        said += [f"another grid of its {name.removesuffix('_id')}" for name in self.grids]
+        said += [f"another quantization of its {name.removesuffix('_id')}" for name in self.grids]
         return ", ".join(said)
 
 

@@ -77,6 +77,8 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
     def _view(self, name: str, *, aligned: bool) -> torch.Tensor:
         fake = self._tensors[name]
         storage = fake.untyped_storage()
+        if storage.device.type != "meta":  # an older torch reads the data at once
+            return fake
         size = storage.nbytes()
         start = getattr(storage, "_checkpoint_offset", None)
         if not size:

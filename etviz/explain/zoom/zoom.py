@@ -212,5 +212,5 @@ def _name_alterations(zoom: Zoom, subject: ZoomSubject, how: How) -> None:
                 gap.add_note(f"the program that ran has {what}")
     if named:
         rest = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-        text = f"The program that ran has other operators than the reference: {', '.join(named[:_NAMED])}{rest}."
+        text = f"The delegate in the .pte differs from the reference's: {', '.join(named[:_NAMED])}{rest}."
         zoom.notes = (*zoom.notes, text)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from etviz.analysis.analysis import Analysis
-from etviz.analysis.answer import is_scores
+from etviz.analysis.answer import is_one_row
 from etviz.errors import EtvizError, UsageError
 from etviz.json_numbers import as_text
 
@@ -149,7 +149,7 @@ def _what_if(analysis: Analysis, params: dict[str, Any], progress: Progress, can
                 "name": f"{label}{int(was['output'])}: {list(was['shape'])} {was['dtype']}",
                 "before": as_text(was["rmse"]),
                 "after": as_text(now["rmse"]),
-                "top1": [int(side.argmax()) for side in sides] if all(map(is_scores, sides)) else None,
+                "top1": [int(side.argmax()) for side in sides] if all(map(is_one_row, sides)) else None,
             }
         )
     return {"rows": rows, "outputs": outputs}
