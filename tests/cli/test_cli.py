@@ -312,6 +312,9 @@ def test_demo(run: Run, tmp_path: Path) -> None:
     assert culprit["instruction"] == json.loads(text)["compared"]["instructions"] - 1
     assert culprit["code"] == "return self.head(x.flatten(1))"
     assert culprit["proof"]["outputs"][0]["matches"]
+    said = json.loads(run("why", tmp_path / planted["folder"], "--json")[1])["finding"]["text"]
+    inside = rf"#{culprit['instruction']}\.\d+ head · linear \(quantized\) inside #\d+ \(digits\.py:44\)"
+    assert re.match(inside + r" introduced it: row 4 of \S+ is ×0\.25", said)
 
 
 def test_the_diagnosis_fits_the_terminal(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
