@@ -82,8 +82,9 @@ def debug(
     quantizer, calibration
         A PT2E quantizer, and an iterable of input tuples to calibrate it on; by default the example inputs.
     reference
-        The float model that `Inspection.quantization` compares with, if `model` is quantized already. With a
-        `quantizer` etviz keeps the float model unasked.
+        If `model` is quantized already, the float model that `Inspection.quantization` compares with; with a
+        `quantizer` etviz keeps the float model unasked. Else the right model: the run is compared with it
+        (`Inspection.against`), so a fault of the exported program itself is found.
     strict
         Passed to `torch.export.export`.
     runner
@@ -159,7 +160,8 @@ def debug(
         if isinstance(how["calibration"], Iterator):
             how |= {"quantizer": None, "calibration": None}
         made = {"model": model, "example_inputs": tuple(calls[0]), **how}
-    return _inspection(_analysis(replace(findings, made=made)))
+    analysis = _analysis(replace(findings, made=made))
+    return _inspection(analysis if reference is None or analysis.is_quantized else analysis.against(reference))
 
 
 def _calls(example_inputs: Sequence[Any]) -> Sequence[Sequence[Any]]:
@@ -186,7 +188,7 @@ def load(
     outputs: Any = None,
     data: PathLike | None = None,
     timing: PathLike | None = None,
-    reference: str | Mapping[str, Callable[..., Any]] | None = None,
+    reference: Any = None,
     libraries: Iterable[PathLike] | None = None,
 ) -> Inspection:
     """Read artifacts, as they come from a device or a runner, and compare them with their reference.

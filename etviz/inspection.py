@@ -17,7 +17,7 @@ from etviz.view.widget.state import ViewState
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     import pandas as pd
     import torch
@@ -387,7 +387,7 @@ class Inspection(Shown):
         """
         return self.analysis.ladder(run)
 
-    def against(self, reference: str | Mapping[str, Callable[..., Any]]) -> Inspection:
+    def against(self, reference: Any) -> Inspection:
         """The same run against another reference.
 
         Parameters
@@ -397,20 +397,26 @@ class Inspection(Shown):
             ``exported_program``), ``edge`` (or ``edge_dialect_exported_program``), ``lowered``, or any member of the
             ETRecord's graph_map (``edge_after_transform/forward``). Or functions by operator
             (``{"aten.gelu.default": my_gelu}``), which take the operator's arguments and replace it in the lowered
-            program, inside delegates too.
+            program, inside delegates too. Or the right model, an `nn.Module` or an `ExportedProgram`, for a fault of
+            the exported program itself; it computes in the program's dtypes. Or its final outputs, such as logits: a
+            list with a tensor for each execution.
 
         Returns
         -------
         Inspection
-            With total gaps and final outputs against that reference. A form of the program is joined by the operators
-            of the exported program, each value where the next operators read it, and quantized values as real
-            numbers; introduced errors stay as they are. A row whose operator the reference does not have has no number;
-            its `reason` begins with ``no partner``.
+            With total gaps and final outputs against that reference. A model is paired by dataflow: introduced errors
+            are those against the model's operators on the runtime's inputs, so `first_divergence` names the first
+            operator that computes something else; an operator that only the program has is compared with what it
+            reads; `ladder` begins with the model, and `summary` lists what only one of the two has. A form of the
+            program is joined by the operators of the exported program, each value where the next operators read it,
+            and quantized values as real numbers; introduced errors stay as they are. A row whose operator the reference
+            does not have has no number; its `reason` begins with ``no partner``.
 
         Raises
         ------
         UsageError
-            If the form does not exist or operator, or it can't be evaluated.
+            If the form does not exist or operator, or it can't be evaluated; if the model can't be exported, takes
+            other inputs, or is not quantized where the program is.
         """
         return Inspection(self.analysis.against(reference))
 

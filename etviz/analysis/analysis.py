@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -28,17 +29,19 @@ from etviz.analysis.zooms import Zooms
 from etviz.artifacts.files import path_of
 from etviz.comparison.gap_tables import ranking
 from etviz.errors import EtvizError, UsageError, during
-from etviz.explain.stages.against import OtherReference
 from etviz.explain.stages.ladder import ladder
 from etviz.explain.stages.own_functions import own_functions, problem_notes, without_partner
+from etviz.explain.stages.own_model import other_reference
 from etviz.graph.edges import data_edges
+from etviz.graph.inline import inline
+from etviz.graph.quantize_ops import is_conversion
 from etviz.graph.tree import module_tree, program_tree
 from etviz.pipeline.relower import BackendRefusedError
 from etviz.tensors.metrics import METRICS
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from etviz.analysis.findings import Findings
@@ -257,19 +260,26 @@ class Analysis:
             raise UsageError(f"run must be one of the {len(replay.executions)} executions, found {run!r}")
         inside = [call for call in self.quantization.calls() if call.run == run and call.zoom.faithful is True]
         zoomed = [(call.zoom.comparison, call.instruction) for call in inside]
-        return ladder(replay, [(self.tables.compared.runs[run].comparison, None), *zoomed], run)
+        first = self.findings.reference.rungs(run) if self.findings.reference is not None else []
+        return ladder(replay, [(self.tables.compared.runs[run].comparison, None), *zoomed], run, first)
+
+    @property
+    def is_quantized(self) -> bool:
+        """True if an operator of the program, or of its delegates, puts values on a grid or takes them off it."""
+        return any(map(is_conversion, inline(self.graph).graph.nodes))
 
     @during("comparing with another reference")
-    def against(self, reference: str | Mapping[str, Callable[..., Any]]) -> Analysis:
+    def against(self, reference: Any) -> Analysis:
         self.compute_introduced()
         found, compared = self.findings, self.tables.compared
         if compared.replay is None or found.with_operators is None:
             raise UsageError("nothing was compared, so there is nothing to compare with something else; see summary()")
-        if isinstance(reference, str):
+        if not isinstance(reference, Mapping):
             if any(gap.pairing == "handles" for gap in self.tables.gaps):
                 raise UsageError("rows are paired by debug handle; give the program (pte=) or its record (record=)")
-            other = OtherReference(compared.replay, reference, found.method)
+            other = other_reference(compared.replay, reference, found.method, found.made.get("example_inputs", ()))
             after = replace(compared, runs=other.of_runs(compared.runs))
+            after = replace(after, notes=(*after.notes, *other.notes))
             changed = replace(found, compared=after, reference=other, title=f"{found.title} against {other.name}")
         else:
             own = own_functions(self.graph, reference)

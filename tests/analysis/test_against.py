@@ -117,7 +117,7 @@ def test_what_is_no_reference(executed: Get) -> None:
         whole.against({"aten.gelu": torch.nn.functional.gelu})
     with pytest.raises(UsageError, match="must be a function, found int"):
         whole.against({"aten.relu": 3})  # type: ignore[dict-item]
-    with pytest.raises(UsageError, match="name of a stage or functions by operator, found int"):
+    with pytest.raises(UsageError, match="name of a stage, a model, its outputs, or functions by operator, found int"):
         whole.against(3)  # type: ignore[arg-type]
     files = {kind: executed("plain_cnn").path(kind) for kind in ("etdump", "debug_buffer", "pte")}
     with pytest.raises(UsageError, match="nothing was compared"):

@@ -1,7 +1,7 @@
 """Faults of language models as they really happened, planted before the program is lowered.
 
-``python -m tests.language.plants FOLDER`` makes them, loads each with the record of the right program, and prints which
-are named first, and which are not.
+``python -m tests.language.plants FOLDER [BASE ...]`` makes them, loads each with the record of the right program, and
+prints which are named first, and which are not.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten, lower
 from tests.language.programs import RECIPES, calls_of, model_of
 from tests.zoo.judge import spoken_for
-from tests.zoo.plants import Change, argument, constant, scaled, stale, swapped, transposed
+from tests.zoo.plants import Change, argument, constant, scaled, stale, swapped, together, transposed
 
-STEPS = 4
+STEPS = {"ring": 12}
+"""Steps of a base, 4 by default: of a ring of 8 positions more than it holds."""
 
 
 def _negated(table: torch.Tensor) -> torch.Tensor:
@@ -44,6 +45,15 @@ def _other_groups(weight: torch.Tensor) -> torch.Tensor:
 
 def _late(table: torch.Tensor) -> torch.Tensor:
     return table.roll(1, 0)
+
+
+def _one_more(mask: torch.Tensor) -> torch.Tensor:
+    return mask.roll(1, 1).maximum(mask)
+
+
+def _another(weight: torch.Tensor) -> torch.Tensor:
+    noise = torch.randn(weight.shape, generator=torch.Generator().manual_seed(7), dtype=weight.dtype)
+    return weight.square().mean().sqrt() * noise
 
 
 PLANTS: dict[str, dict[str, Change]] = {
@@ -71,6 +81,8 @@ PLANTS: dict[str, dict[str, Change]] = {
         "attention scale": argument("custom_sdpa", 0, 7, 0.1),
         "stale weight": constant("linear", 5, 1, stale),
         "value heads swapped": constant("linear", 9, 1, swapped(16)),
+        "keys on a grid of 7 bits": argument("quantize_per_token", 0, 3, -64),
+        "scales of keys: always slot 0": argument("update_cache", 1, 2, 0),
     },
     "custom_8da4w": {
         "4-bit groups in another order": constant("linear", 3, 1, _other_groups),
@@ -83,7 +95,27 @@ PLANTS: dict[str, dict[str, Change]] = {
         "attention scale": argument("custom_sdpa", 1, 7, 0.1),
         "query heads swapped": constant("linear", 0, 1, swapped(16)),
         "stale weight": constant("linear", 6, 1, stale),
+        "window one too short": argument("lt.Scalar", 1, 1, 7),
+        "window one too long": argument("lt.Scalar", 3, 1, 9),
+        "mask of booleans, added as numbers": together(
+            argument("where.Scalar", 0, 1, 1.0), argument("where.Scalar", 0, 2, 0.0)
+        ),
     },
+    "plain": {
+        "mask lets one more position through": constant("index.Tensor", 2, 0, _one_more),
+        "attention scale": argument("scaled_dot_product_attention", 1, "scale", 0.5),
+    },
+    "gemma_capped": {
+        "norm without + 1": argument("add.Tensor", 1, 1, 0.0),
+        "last norm without + 1": argument("add.Tensor", 25, 1, 0.0),
+        "no soft-cap": together(argument("div.Tensor", 0, 1, 1e6), argument("mul.Tensor", 37, 1, 1e6)),
+        "soft-cap of another model": together(argument("div.Tensor", 0, 1, 3.0), argument("mul.Tensor", 37, 1, 3.0)),
+    },
+    "experts_portable": {
+        "softmax over another axis": argument("softmax", 0, 1, 0),
+        "softmax over another axis in the second layer": argument("softmax", 1, 1, 0),
+    },
+    "tied": {"output weights are not those of the embedding": constant("linear", 14, 1, _another)},
 }
 
 
@@ -120,13 +152,13 @@ def run(program: ExportedProgram, folder: Path, base: str) -> None:
     if (folder / "etdump.etdp").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
-    calls = calls_of(STEPS)
+    calls = calls_of(STEPS.get(base, 4))
     partitioner = [XnnpackPartitioner()] if RECIPES[base].delegated else None
     lowered = lower(program, calls[0], folder, partitioner=partitioner, strict=False)
     execute(lowered.pte, [flatten(call) for call in calls], workdir=folder)
 
 
-def named(right: Path, wrong: Path, way: str, expected: set[int]) -> str:
+def named(right: Path, wrong: Path, way: str, expected: set[int], steps: int) -> str:
     """Whether the first divergence is one of the planted instructions, or holds its error."""
     files: dict[str, Any] = {"etrecord": right / "etrecord.bin", "debug_buffer": wrong / "debug_buffer.bin"}
     if way == "exact":
@@ -137,7 +169,7 @@ def named(right: Path, wrong: Path, way: str, expected: set[int]) -> str:
         shutil.copy(wrong / "model.pte", alone)
         files["pte"] = alone
     try:
-        found = etviz.load(wrong / "etdump.etdp", inputs=calls_of(STEPS), **files)
+        found = etviz.load(wrong / "etdump.etdp", inputs=calls_of(steps), **files)
     except EtvizError as error:
         return f"not loaded: {error}"
     first = found.first_divergence
@@ -157,14 +189,14 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, bases: list[str]) -> None:
     """Make, load, print."""
     etviz.options.look_inside = etviz.options.isolation = "never"
     counts: dict[str, list[int]] = {}
-    for base, plants in PLANTS.items():
+    for base in bases or PLANTS:
         right = folder / base
         run(_exported(base), right, base)
-        for name, change in plants.items():
+        for name, change in PLANTS[base].items():
             wrong = folder / f"{base}-{name}".replace(" ", "_").replace("/", "_")
             try:
                 other = _exported(base)
@@ -175,7 +207,7 @@ def main(folder: Path) -> None:
                 _say(f"{base}: {name}: not made ({type(error).__name__}: {str(error)[:120]})")
                 continue
             for way in ("exact", "derived"):
-                said = named(right, wrong, way, expected)
+                said = named(right, wrong, way, expected, STEPS.get(base, 4))
                 counts.setdefault(way, []).append(int(said.startswith("named")))
                 _say(f"{base}: {name}: {way}: {said} (planted at {sorted(expected)})")
     for way, found in counts.items():
@@ -183,4 +215,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

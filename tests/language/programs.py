@@ -34,6 +34,10 @@ class Recipe:
         "8da4w" (with embeddings of 4 bits), "int8", or "" for those of `dtype`.
     cache
         "quantized", "ring", "sink", or "" for a cache in the type of the model.
+    cap
+        The soft-cap of the logits, 0 for none.
+    tied
+        Whether the output weights are those of the embedding.
     delegated
         Whether XNNPACK takes what it can.
     """
@@ -43,7 +47,20 @@ class Recipe:
     weights: str = ""
     cache: str = ""
     dtype: torch.dtype = torch.float32
+    cap: float = 0.0
+    tied: bool = False
     delegated: bool = True
+
+
+class _Capped(nn.Module):
+    """A model whose logits stay below a cap, as those of Gemma 2."""
+
+    def __init__(self, model: nn.Module, cap: float) -> None:
+        super().__init__()
+        self.model, self.cap = model, cap
+
+    def forward(self, tokens: torch.Tensor, options: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch.tanh(self.model(tokens, options) / self.cap) * self.cap
 
 
 _QWEN3 = {"use_qk_norm": True, "qk_norm_before_rope": True, "use_hf_rope": True, "head_dim": 32}
@@ -82,9 +99,12 @@ RECIPES: dict[str, Recipe] = {
     "sink_8da4w": Recipe(cache="sink", weights="8da4w"),
     "qwen3": Recipe(_QWEN3),
     "gemma": Recipe(_GEMMA),
+    "gemma_capped": Recipe(_GEMMA, cap=2.0),
+    "tied": Recipe(tied=True),
     "phi": Recipe(_PHI),
     "smollm": Recipe({"n_heads": 3, "n_kv_heads": 1, "dim": 48, "use_hf_rope": True, "rope_theta": 100000.0}),
     "experts": Recipe({"moe": True, "num_experts": 4}),
+    "experts_portable": Recipe({"moe": True, "num_experts": 4}, delegated=False),
     "gated_delta": Recipe(_DELTA),
 }
 
@@ -103,13 +123,16 @@ def model_of(recipe: Recipe, weights: Mapping[str, torch.Tensor] | None = None) 
         parameter.requires_grad_(False)
         if parameter.dim() > 1:
             nn.init.normal_(parameter, std=0.08)
+    if recipe.tied:
+        model.output.weight.copy_(model.tok_embeddings.weight)
     if weights is not None:
         model.load_state_dict(dict(weights), strict=False)
     if recipe.cache == "sink":
         sinks = importlib.import_module(f"{_LLAMA}.source_transformation.attention_sink")
         model = sinks.enable_attention_sink(model, args, sink_size=2, window_size=4)
     model = _quantized(model.to(recipe.dtype), recipe.weights)
-    return _transformed(model, recipe, args.n_layers)
+    model = _transformed(model, recipe, args.n_layers)
+    return _Capped(model, recipe.cap) if recipe.cap else model
 
 
 def _quantized(model: nn.Module, weights: str) -> nn.Module:

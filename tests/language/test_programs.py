@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
 import etviz
 from tests.language.matrix import judge, load
-from tests.language.programs import RECIPES, calls_of, make, model_of
+from tests.language.programs import RECIPES, Recipe, calls_of, make, model_of
 from tests.shelf import Shelf
 
 STEPS = 3
@@ -87,3 +89,23 @@ def test_errors_are_followed_through_the_cache(shelf: Shelf) -> None:
     everything = found.what_if([int(row) for row in found.gaps.index])
     assert everything.runs == tuple(range(STEPS))
     assert (everything.after["max_abs"] == 0.0).all()
+
+
+@pytest.mark.slow
+def test_the_right_model_finds_a_fault_of_the_exported_one() -> None:
+    """Norm + 1 left out: the program's own reference has the fault too, over all calls of a program with a cache."""
+    right = model_of(RECIPES["gemma"])
+    other = {**RECIPES["gemma"].settings, "rms_norm_add_unit_offset": False}
+    given: dict[str, Any] = {"partitioner": [XnnpackPartitioner()], "strict": False}
+    alone = etviz.debug(model_of(Recipe(other)), calls_of(STEPS), **given)
+    assert alone.first_divergence is None
+    found = alone.against(right)
+    first = found.first_divergence
+    assert first is not None
+    assert first["module"] == "layers.0.attention_norm"
+    assert not found.outputs["matches"].any()
+    assert "Only the reference has aten.to.dtype, aten.add.Tensor" in found.summary()
+    sound = etviz.debug(right, calls_of(STEPS), **given).against(right)
+    assert sound.first_divergence is None
+    assert sound.outputs["matches"].all()
+    assert not (sound.ladder(run=STEPS - 1)["status"] == "differs").any()

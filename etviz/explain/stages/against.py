@@ -51,6 +51,12 @@ class OtherReference:
         if problem := next((stage.problem for stage in self._stages if stage.problem), ""):
             raise UsageError(f"the stage {known} can't be evaluated: {problem}")
 
+    notes: tuple[str, ...] = ()
+
+    def rungs(self, run: int) -> list[Stage]:
+        """No stage more than the ladder has."""
+        return []
+
     def of_runs(self, runs: Sequence[Run]) -> tuple[Run, ...]:
         """The executions with this reference; introduced gaps stay, because they depend on no reference."""
         return tuple(item._replace(comparison=self.of(item.comparison, at)) for at, item in enumerate(runs))

@@ -24,6 +24,8 @@ _SCATTERS: Final = {
     "aten.alias.default": "",
 }
 """Views that can be written to, and the operators that put the view's elements back."""
+_NUMBER: Final = "aten._local_scalar_dense.default"
+"""What ``item`` is decomposed to."""
 _ALIAS: Final = "aten.alias.default"
 
 
@@ -36,7 +38,7 @@ def functional(graph: Graph) -> Graph:
     """
     state = _State(graph)
     for at, node in enumerate(graph.nodes):
-        state.add(at, node)
+        state.add(at, replace(node, target=_NUMBER) if node.target == "aten.item.default" else node)
     kept = {i.target: state.latest[i.name].name for i in graph.inputs if i.kind != "user" and i.name in state.latest}
     outputs = [state.renamed(out) for out in graph.outputs]
     return replace(graph, nodes=state.nodes, outputs=outputs, mutations={**graph.mutations, **kept})

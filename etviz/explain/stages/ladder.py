@@ -30,7 +30,9 @@ _UNSEEN: Final = "the runtime logged no value of it: it is inside a delegate, or
 
 
 @question
-def ladder(replay: Replay, comparisons: Sequence[tuple[Comparison, int | None]], run: int = 0) -> pd.DataFrame:
+def ladder(
+    replay: Replay, comparisons: Sequence[tuple[Comparison, int | None]], run: int = 0, first: Sequence[Stage] = ()
+) -> pd.DataFrame:
     """Compare the stages of one execution.
 
     Parameters
@@ -40,6 +42,8 @@ def ladder(replay: Replay, comparisons: Sequence[tuple[Comparison, int | None]],
     comparisons
         The execution's comparison with None, and for each zoomed delegate call its comparison with the call's
         instruction.
+    first
+        Stages before the program's own: a reference of the user's.
 
     Returns
     -------
@@ -49,10 +53,11 @@ def ladder(replay: Replay, comparisons: Sequence[tuple[Comparison, int | None]],
     """
     engine = Stages(replay)
     with SpillFile() as file:
-        stages = [engine.evaluate(name, file, [run])[0] for name in engine.makers]
+        stages = [*first, *(engine.evaluate(name, file, [run])[0] for name in engine.makers)]
         stages.append(engine.runtime(comparisons, run, stages[-1]))
     modules = {name: item.module for name, item in engine.lowered.values.operators.items()}
-    places = {name: at for at, name in enumerate(modules)}
+    order = {name: at for at, name in enumerate(engine.lowered.values.nodes)}
+    places = {name: order[item.nodes[-1].name] for name, item in engine.lowered.values.operators.items()}
     names = dict.fromkeys(name for stage in reversed(stages[:-1]) for name in stage.values)
     rows: list[dict[str, Any]] = []
     for name in sorted(names, key=lambda name: places.get(name, -1)):
@@ -107,6 +112,12 @@ def _incomparable(before: tuple[Stage, Any], stage: Stage, value: Any) -> str:
     if shapes[0] != shapes[1]:
         return f"its shape is {shapes[0]} in the stage {before[0].name}, {shapes[1]} in the stage {stage.name}"
     return why_not_comparable(before[1], value)
+
+
+def agree(before: torch.Tensor, after: torch.Tensor, noise: float) -> bool:
+    """True if two values of one operator are the same up to their noise."""
+    same = not why_not_comparable(before, after) and before.dtype == after.dtype
+    return same and _difference(before, after, noise)["status"] != DIFFERS
 
 
 def _difference(before: torch.Tensor, after: torch.Tensor, noise: float) -> dict[str, Any]:

@@ -21,10 +21,12 @@ from etviz.evaluation.noise import total_noise
 from etviz.evaluation.replay import question
 from etviz.evaluation.spill import SpillFile
 from etviz.evaluation.values import Value, flat_values
+from etviz.explain.stages.alignment import align
 from etviz.explain.stages.exported_operators import OperatorValues, find_partners
 from etviz.explain.stages.functional import functional
 from etviz.graph.inline import inline
 from etviz.graph.ir import Node
+from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.quantize_ops import Grid, grid_of, is_dequantize, is_quantize
 from etviz.graph.uses import Key
 from etviz.tensors.metrics import Noise
@@ -197,7 +199,7 @@ class Stages:
     """
 
     def __init__(self, replay: Replay) -> None:
-        self._replay = replay
+        self.replay = replay
         self._inputs = [execution.inputs for execution in replay.executions]
         here = replay.elsewhere is None
         self.lowered = ProgramForm.of(replay.fresh()) if here else ProgramForm(replay.graph, replay.constants)
@@ -211,7 +213,7 @@ class Stages:
     @property
     def makers(self) -> dict[str, Fresh]:
         """Makers of evaluators of the stages before the runtime, by name, in the order of lowering."""
-        replay = self._replay
+        replay = self.replay
         fresh: dict[str, Fresh] = {FLOAT: replay.fresh_float} if replay.fresh_float is not None else {}
         kept = dict(replay.stages)
         if FLOAT in fresh and EXPORTED in kept:
@@ -222,7 +224,7 @@ class Stages:
         """One stage in some executions; a stage that can't be evaluated has the reason as its `problem`."""
         try:
             form = self.lowered if name == LOWERED else ProgramForm.of(self.makers[name]())
-            readings = {key: operator for operator, key in self._readings(name, form).items()}
+            readings = {key: operator for operator, key in self.readings(name, form).items()}
             given = self._inputs[: max(runs, default=-1) + 1]
             hooks = dict.fromkeys(readings, file.put)
             taken = form.evaluate(given, lambda _: hooks, runs)
@@ -245,12 +247,34 @@ class Stages:
             for run in runs
         ]
 
-    def _readings(self, name: str, form: ProgramForm) -> dict[str, Key]:
-        """A convolution of the float model that took a batch norm in is compared with the norm."""
+    def readings(self, name: str, form: ProgramForm) -> dict[str, Key]:
+        """By the lowered program's operators: the value of a stage that answers each.
+
+        A convolution of the float model that took a batch norm in is compared with the norm. Upstream's passes make
+        language operators anew and name them in another order, so those of the exported program go by dataflow.
+        """
+        if name in (EXPORTED, QUANTIZED):
+            return self._by_dataflow(form)
         if name != FLOAT:
             return form.readings()
         partners = find_partners(form.values, self.lowered.values)
         return {item.op: item.floating for item in partners if item.value is not None and not item.output}
+
+    def _by_dataflow(self, form: ProgramForm) -> dict[str, Key]:
+        own, lowered = form.readings(), self.lowered.readings()
+        made_anew = {name for name, (node, _) in own.items() if form.values.nodes[node].target in LANGUAGE_OPERATORS}
+        if not made_anew:
+            return own
+        found = {name: key for name, key in own.items() if name not in made_anew}
+        known = {key: lowered[name] for name, key in found.items() if name in lowered}
+        inputs = self.lowered.values.graph.inputs
+        constants = {item.target.rpartition("/")[2]: item.name for item in inputs if item.target}
+        targets = {item.name: item.target.rpartition("/")[2] for item in form.values.graph.inputs}
+        same = {name: constants[target] for name, target in targets.items() if target in constants}
+        pairs = align(self.lowered.values.graph, form.values.graph, same, known).reference.partner
+        names = {key: name for name, key in lowered.items()}
+        keys = (own[name] for name in made_anew)
+        return found | {names[pairs[key]]: key for key in keys if key in pairs and pairs[key] in names}
 
     def runtime_value(self, gap: Gap, call: int | None = None) -> tuple[str, torch.Tensor] | None:
         """The operator of a gap and its runtime value, off its grid; None if it is no operator's."""
@@ -272,5 +296,5 @@ class Stages:
             for gap in comparison.gaps:
                 if (found := self.runtime_value(gap, call)) is not None:
                     stage.values.setdefault(*found)
-        stage.outputs = self._replay.executions[run].log.outputs()
+        stage.outputs = self.replay.executions[run].log.outputs()
         return stage

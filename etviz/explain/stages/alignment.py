@@ -1,0 +1,242 @@
+"""Which operator of a program answers which one of another program, by dataflow.
+
+Two operators answer each other if they are of one kind and read values that answer each other. Constants answer each
+other by name, or by their numbers. Where nothing answers, an operator's readers are matched as if they read its first
+argument, so one operator more or less leaves the others paired. Last, operators of different kinds that take the same
+place between partners answer each other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from etviz.evaluation.operators import by_position
+from etviz.graph.ir import Ref, refs
+from etviz.graph.uses import Key, Uses, is_size, operators
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from etviz.graph.ir import Graph, Meta, Node
+
+
+class Side:
+    """One of the two programs.
+
+    Attributes
+    ----------
+    partner
+        By value: the one of the other program that answers it.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.uses = Uses(graph)
+        self.graph, self.nodes = graph, [node for node in operators(graph.nodes) if not _checks(node)]
+        self.partner: dict[Key, Key] = {}
+        self.given = {node.name: arguments(node) for node in self.nodes}
+        self.reads = {name: [self.uses.value(ref) for ref in refs(given)] for name, given in self.given.items()}
+        self.metas: dict[Key, Meta | None] = {(item.name, 0): item.meta for item in graph.inputs}
+        self.metas |= {(node.name, at): meta for node in self.nodes for at, meta in enumerate(node.outputs)}
+        self.readers: dict[Key, list[Node]] = defaultdict(list)
+        for node in self.nodes:
+            for key in dict.fromkeys(self.reads[node.name]):
+                self.readers[key].append(node)
+        self.returned = {self.uses.value(name) for name in graph.results()}
+
+    def is_matched(self, node: Node) -> bool:
+        return (node.name, 0) in self.partner
+
+    def known(self, key: Key) -> Key | None:
+        """The value with a partner that a value comes from, through operators without one."""
+        while key not in self.partner:
+            reads = self.reads.get(key[0])
+            if not reads:
+                return None
+            key = reads[0]
+        return key
+
+    def sources(self, node: Node) -> tuple[Key | None, ...]:
+        """Where what an operator reads comes from, operators without a partner left out."""
+        return tuple(self.known(key) for key in self.reads[node.name])
+
+
+def arguments(node: Node) -> list[Any]:
+    """All arguments of an operator, by position where its schema is known."""
+    given, named = by_position(node.target, node.args, node.kwargs) if node.kwargs else (list(node.args), {})
+    return [*given, *named.values()]
+
+
+def _checks(node: Node) -> bool:
+    return node.target.startswith(("aten._assert", "aten.sym_constrain"))
+
+
+@dataclass(slots=True)
+class Alignment:
+    """The two programs side by side.
+
+    Attributes
+    ----------
+    more, fewer
+        Operators that only the program has, and that only the reference has, by name.
+    """
+
+    program: Side
+    reference: Side
+    more: list[str] = field(default_factory=list)
+    fewer: list[str] = field(default_factory=list)
+
+
+def align(
+    program: Graph, reference: Graph, constants: Mapping[str, str], known: Mapping[Key, Key] = MappingProxyType({})
+) -> Alignment:
+    """Pair the values of two functional graphs.
+
+    Parameters
+    ----------
+    constants
+        By name of an input of the reference: the input of the program that has the same numbers.
+    known
+        By value of the reference: the value of the program that is known to answer it.
+    """
+    right, wrong = Side(reference), Side(program)
+    for a, b in known.items():
+        _pair(right, wrong, a, b)
+    for a, b in zip(reference.user_inputs(), program.user_inputs(), strict=False):
+        _pair(right, wrong, (a.name, 0), (b.name, 0))
+    for name, other in constants.items():
+        _pair(right, wrong, (name, 0), (other, 0))
+    open_nodes: dict[str, list[Node]] = defaultdict(list)
+    for node in wrong.nodes:
+        open_nodes[node.target].append(node)
+    exact: dict[tuple[str, Any], list[Node]] = defaultdict(list)
+    for node in wrong.nodes:
+        exact[node.target, tuple(wrong.reads[node.name])].append(node)
+    pending = [node for node in right.nodes if not right.is_matched(node)]
+    while pending:
+        pending = [node for node in pending if not _match_exactly(right, wrong, node, exact)]
+        at = next((at for at, node in enumerate(pending) if _match_roughly(right, wrong, node, open_nodes)), None)
+        if at is None:
+            break
+        del pending[at]
+    _match_replaced(right, wrong, pending)
+    fewer = [node.name for node in pending if not right.is_matched(node)]
+    return Alignment(wrong, right, [node.name for node in wrong.nodes if not wrong.is_matched(node)], fewer)
+
+
+def _pair(right: Side, wrong: Side, a: Key, b: Key) -> None:
+    right.partner[a], wrong.partner[b] = b, a
+
+
+def _pair_nodes(right: Side, wrong: Side, a: Node, b: Node) -> None:
+    for output in range(max(1, min(len(a.outputs), len(b.outputs)))):
+        _pair(right, wrong, (a.name, output), (b.name, output))
+
+
+def _match_exactly(right: Side, wrong: Side, node: Node, exact: Mapping[tuple[str, Any], list[Node]]) -> bool:
+    sources = tuple(right.partner.get(key) for key in right.reads[node.name])
+    if None in sources:
+        return False
+    return _match_best(right, wrong, node, exact.get((node.target, sources), ()))
+
+
+def _match_roughly(right: Side, wrong: Side, node: Node, open_nodes: Mapping[str, list[Node]]) -> bool:
+    """Take the operators without a partner for nothing; half of what is read has to answer."""
+    found = right.sources(node)
+    own = [None if key is None else right.partner[key] for key in found]
+    best: dict[float, list[Node]] = defaultdict(list)
+    for other in open_nodes.get(node.target, ()):
+        theirs = wrong.sources(other) if not wrong.is_matched(other) else ()
+        if not own or len(theirs) != len(own):
+            continue
+        same = sum(a == b and a is not None for a, b in zip(own, theirs, strict=True)) / len(own)
+        if same == 1 or (same >= 0.5 and node.module == other.module):
+            best[same].append(other)
+    return bool(best) and _match_best(right, wrong, node, best[max(best)])
+
+
+def _match_best(right: Side, wrong: Side, node: Node, others: Any) -> bool:
+    """Pair with the first one that has no partner; one with the same numbers and module goes first."""
+    free = [other for other in others if not wrong.is_matched(other)]
+    if not free:
+        return False
+    plain, module = _plain(right.given[node.name]), node.module
+    best = max(free, key=lambda other: (_plain(wrong.given[other.name]) == plain) + 2 * (other.module == module))
+    _pair_nodes(right, wrong, node, best)
+    return True
+
+
+def _plain(given: Any) -> str:
+    return repr([None if isinstance(leaf, Ref) else leaf for leaf in given])
+
+
+def _match_replaced(right: Side, wrong: Side, pending: list[Node]) -> None:
+    """Pair operators of different kinds that read partners and are read at the same place by partners."""
+    for node in pending:
+        for reader in right.readers[node.name, 0]:
+            answer = right.partner.get((reader.name, 0))
+            theirs = wrong.reads.get(answer[0]) if answer is not None else None
+            own = right.reads[reader.name]
+            if theirs is None or len(theirs) != len(own) or right.is_matched(node):
+                continue
+            key = theirs[own.index((node.name, 0))]
+            other = wrong.uses.nodes.get(key[0])
+            if other is None or wrong.is_matched(other) or _shape(right, (node.name, 0)) != _shape(wrong, key):
+                continue
+            sources = {right.partner.get(item) for item in right.reads[node.name]}
+            if sources & set(wrong.reads[other.name]):
+                _pair_nodes(right, wrong, node, other)
+
+
+def _shape(side: Side, key: Key) -> Any:
+    meta = side.metas.get(key)
+    return (meta.shape, meta.dtype) if meta is not None else None
+
+
+def put_in_between(found: Alignment) -> Iterator[tuple[Node, Key, list[Node]]]:
+    """Operators that only the program has and that keep the shape of what they read.
+
+    Yields
+    ------
+    tuple
+        The operator; the value of the reference, or the operator of the same kind before, that it reads; and the
+        operators of the reference whose partners read its result.
+    """
+    right, wrong = found.reference, found.program
+    only = set(found.more)
+    for node in wrong.nodes:
+        reads = wrong.reads[node.name]
+        if node.name not in only or not reads or len(node.outputs) != 1 or is_size(node):
+            continue
+        if _shape(wrong, (node.name, 0)) != _shape(wrong, reads[0]):
+            continue
+        source = reads[0] if reads[0][0] in only else wrong.partner.get(reads[0])
+        if source is not None:
+            partners = (wrong.partner.get((reader.name, 0)) for reader in wrong.readers[node.name, 0])
+            yield node, source, [right.uses.nodes[key[0]] for key in partners if key is not None]
+
+
+def left_out(found: Alignment) -> dict[Key, tuple[Key, list[str]]]:
+    """Values of the reference that only operators without a partner read.
+
+    Returns
+    -------
+    dict
+        By such a value: what these operators make of it for others, in the same shape, and their names.
+    """
+    right, only, ends = found.reference, set(found.fewer), dict[Key, tuple[Key, list[str]]]()
+    for key in [key for key in right.partner if key[0] in right.reads]:
+        inside, pending, last = list[str](), [key], set[Key]()
+        while pending:
+            at = pending.pop()
+            readers = right.readers.get(at, [])
+            if at in right.returned or any(reader.name not in only for reader in readers):
+                last.add(at)
+            new = [reader.name for reader in readers if reader.name in only and reader.name not in inside]
+            inside += new
+            pending += [(name, 0) for name in new]
+        if len(last) == 1 and key not in last and _shape(right, key) == _shape(right, next(iter(last))):
+            ends[key] = next(iter(last)), inside
+    return ends

@@ -1,0 +1,453 @@
+"""A reference of the user's own: another model, or its outputs, for a fault that the program itself has.
+
+The program's own reference has the faults of the exported graph too. The user's model is exported, its operators are
+paired with the program's by dataflow (`etviz.explain.stages.alignment`), and the run is compared with it like with any
+reference: each operator of the model also gets what the runtime had, so the first one with an error of its own is at
+fault. An operator that only the program has is compared with what it reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from etviz.comparison.exact import compare_exact
+from etviz.comparison.gap import Gap, Keeper
+from etviz.comparison.measurement import as_tensor, why_not_comparable
+from etviz.comparison.noise import judge_totals
+from etviz.errors import UsageError
+from etviz.evaluation.evaluator import Evaluator
+from etviz.evaluation.replay import question
+from etviz.evaluation.spill import SpillFile
+from etviz.explain.stages.against import OtherReference
+from etviz.explain.stages.alignment import align, left_out, put_in_between
+from etviz.explain.stages.functional import functional
+from etviz.explain.stages.ladder import agree
+from etviz.explain.stages.stages import EXPORTED, LOWERED, NO_PARTNER, QUANTIZED, ProgramForm, Stage, Stages
+from etviz.graph.ir import Graph, Node, Ref, map_arg
+from etviz.graph.quantize_ops import is_conversion
+from etviz.graph.uses import Key, operators
+from etviz.tensors.metrics import NAN, UNKNOWN, Sums
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    from etviz.comparison.gap import Comparison, Run
+    from etviz.evaluation.replay import Replay
+
+REFERENCE: Final = "reference"
+_LISTED: Final = 4
+_UNKNOWN: Final = f"{NO_PARTNER} in the reference"
+_NO_EXPORT: Final = "the files hold no exported program to pair it with: give the ETRecord (etrecord=)"
+
+
+@dataclass(slots=True)
+class Paired:
+    """A model beside the program.
+
+    Attributes
+    ----------
+    graph
+        The model's graph; in it, an operator that only the program has is a copy.
+    operators
+        By name of a node: the program's operator that answers it.
+    added, lacking
+        By the program's operator: that only the program has it, and the names of what only the model has behind it.
+    missing
+        Operators that only the model has, by target.
+    """
+
+    graph: Graph
+    operators: dict[str, str] = field(default_factory=dict)
+    added: list[str] = field(default_factory=list)
+    lacking: dict[str, list[str]] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+
+@question
+def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]]) -> Paired:
+    """Pair a model's graph with the program's exported one.
+
+    Parameters
+    ----------
+    digests
+        By name of a constant's input: its name in the model, and the digest of its numbers.
+    """
+    if EXPORTED not in replay.stages:
+        raise UsageError(_NO_EXPORT)
+    form, engine = ProgramForm.of(replay.stages[EXPORTED]()), Stages(replay)
+    program = form.values.graph
+    if any(map(is_conversion, program.nodes)) and not any(map(is_conversion, graph.nodes)):
+        raise UsageError(
+            "the program is quantized and the reference is not: give the quantized model, or see quantization()"
+        )
+    found = align(program, graph, _constants(form, digests))
+    names = _names(engine, form)
+    taken = Paired(replace(graph, nodes=list(graph.nodes)))
+    ends, right = left_out(found), found.reference
+    for key, own in found.program.partner.items():
+        operator = names.get(key, "")
+        if operator and not key[1] and not own[1]:
+            last, between = ends.get(own, (own, []))
+            taken.operators[last[0]] = operator
+            if between:
+                taken.lacking[operator] = [right.uses.nodes[name].target for name in between]
+    copies: dict[str, str] = {}
+    for node, source, readers in put_in_between(found):
+        reads = copies.get(source[0], source[0])
+        copies[node.name] = name = f"{node.name}.copy"
+        _insert(taken.graph, Node(name, "aten.clone.default", (Ref(reads),), outputs=node.outputs), readers)
+        if (operator := names.get((node.name, 0), "")) != "":
+            taken.operators[name] = operator
+            taken.added.append(operator)
+    between = {name for own in ends.values() for name in own[1]}
+    taken.missing = [right.uses.nodes[name].target for name in found.fewer if name not in between]
+    return taken
+
+
+def _names(engine: Stages, form: ProgramForm) -> dict[Key, str]:
+    """The lowered program's operators, by the values of the exported one, where both have the same value."""
+    run = min(1, len(engine.replay.executions) - 1)
+    stages = QUANTIZED if QUANTIZED in engine.makers else EXPORTED, LOWERED
+    with SpillFile() as file:
+        before, after = (engine.evaluate(name, file, [run])[0] for name in stages)
+    for stage in (before, after):
+        if stage.problem:
+            raise UsageError(f"the stage {stage.name} can't be evaluated: {stage.problem}")
+    return {
+        key: name
+        for name, key in engine.readings(stages[0], form).items()
+        if {name} <= before.values.keys() & after.values.keys()
+        and agree(before.values[name], after.values[name], after.noise.get(name, NAN))
+    }
+
+
+def _constants(form: ProgramForm, digests: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """By name; and what is left by its numbers, of equal ones the one whose name ends alike."""
+    free = {item.name: item.target.rpartition("/")[2] for item in form.values.graph.inputs if item.kind != "user"}
+    by_name = {known: name for name, known in free.items()}
+    found = {name: by_name[known] for name, (known, _) in digests.items() if known in by_name}
+    targets = {item.name: item.target for item in form.values.graph.inputs}
+    equal: dict[str, list[str]] = {}
+    for name in free.keys() - found.values() if len(found) < len(digests) else ():
+        equal.setdefault(digest_of(form.constants[targets[name]]), []).append(name)
+    for name, (known, numbers) in digests.items():
+        others = equal.get(numbers, []) if name not in found else []
+        if others:
+            found[name] = best = max(others, key=lambda other: _common_end(free[other], known))
+            others.remove(best)
+    return found
+
+
+def _common_end(one: str, other: str) -> int:
+    pairs = zip(reversed(one.split(".")), reversed(other.split(".")), strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(one.count("."), other.count(".")) + 1)
+
+
+def digest_of(tensor: torch.Tensor) -> str:
+    """A digest of shape, dtype and numbers."""
+    raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return f"{tensor.dtype} {tuple(tensor.shape)} {hashlib.sha256(raw.data).hexdigest()}"
+
+
+def _insert(graph: Graph, copy: Node, readers: Sequence[Node]) -> None:
+    """Put a copy behind the value that it reads, for some of its readers."""
+    source = copy.reads()[0]
+    at = next((at + 1 for at, node in enumerate(graph.nodes) if node.name == source), 0)
+    names = {node.name for node in readers}
+
+    def other(leaf: Any) -> Any:
+        return Ref(copy.name) if isinstance(leaf, Ref) and leaf.name == source else leaf
+
+    graph.nodes.insert(at, copy)
+    for place, node in enumerate(graph.nodes):
+        if node.name in names:
+            args, kwargs = tuple(map_arg(node.args, other)), map_arg(node.kwargs, other)
+            graph.nodes[place] = replace(node, args=args, kwargs=kwargs)
+    if not readers:
+        graph.outputs = map_arg(graph.outputs, other)
+
+
+def exported(model: Any, inputs: Sequence[Any]) -> ExportedProgram:
+    """A model as an exported program.
+
+    Raises
+    ------
+    UsageError
+        If it can't be exported with these inputs.
+    """
+    from torch.export import ExportedProgram
+
+    from etviz.pipeline.lower import LoweringError, export
+
+    if isinstance(model, ExportedProgram):
+        return model
+    training = [module for module in model.modules() if module.training]
+    try:
+        for module in training:
+            module.training = False
+        return export(model, tuple(inputs), strict=False, what=REFERENCE)
+    except LoweringError as error:
+        raise UsageError(f"{error}; give torch.export.export(model, example_inputs) as reference") from error
+    finally:
+        for module in training:
+            module.training = True
+
+
+class _Log:
+    """What the runtime logged, by the number of the model's node."""
+
+    def __init__(self, values: Mapping[int, torch.Tensor], outputs: Sequence[Any]) -> None:
+        self.problems: dict[int, str] = {}
+        self._values, self._outputs = values, outputs
+
+    def values(self, instruction: int) -> list[Any]:
+        return [self._values[instruction]] if instruction in self._values else []
+
+    def some_values(self, instruction: int, first: int, count: int) -> list[Any]:
+        return self.values(instruction)[first : first + count]
+
+    def last_values(self, instruction: int, count: int) -> list[Any] | None:
+        found = self.values(instruction)
+        return found if len(found) == count else None
+
+    def inside(self, instruction: int) -> list[tuple[int | str, Any]]:
+        return []
+
+    def outputs(self) -> list[Any]:
+        return list(self._outputs)
+
+
+class _Filed(Keeper):
+    """Keeps reference tensors in a file."""
+
+    def __init__(self, file: SpillFile) -> None:
+        super().__init__()
+        self._file = file
+
+    def keep(self, reference: torch.Tensor) -> torch.Tensor:
+        return self._file.put(reference)
+
+
+class OwnModel:
+    """A model of the user's as the reference of every execution.
+
+    Raises
+    ------
+    UsageError
+        If it can't be exported, computes in another dtype, or takes other inputs.
+    """
+
+    name = REFERENCE
+
+    def __init__(self, replay: Replay, model: Any, method: str, example: Sequence[Any] = ()) -> None:
+        from etviz.pipeline.capture import capture_program
+
+        inputs = replay.executions[0].inputs
+        program = exported(model, example or inputs)
+        self._constants: dict[str, torch.Tensor] = {}
+        graph = functional(capture_program(program, method, f"{REFERENCE}/", self._constants))
+        if len(graph.user_inputs()) != len(inputs):
+            raise UsageError(f"the reference takes {len(graph.user_inputs())} inputs, the program {len(inputs)}")
+        digests = {
+            item.name: (item.target.rpartition("/")[2], digest_of(self._constants[item.target]))
+            for item in graph.inputs
+            if item.target in self._constants
+        }
+        self._engine, self._replay = Stages(replay), replay
+        self.paired = paired(replay, graph, digests)
+
+    def of_runs(self, runs: Sequence[Run]) -> tuple[Run, ...]:
+        """The executions with this reference."""
+        graph, names = self.paired.graph, list(self.paired.operators.values())
+        logged = [self._logged(item.comparison) for item in runs]
+        seen = {operator for values in logged for operator in values}
+        numbers = {name: at for at, (name, own) in enumerate(self.paired.operators.items()) if own in seen}
+        for node in operators(graph.nodes):
+            node.instruction = numbers.get(node.name, -1) if len(node.outputs) == 1 else -1
+        fresh = partial(Evaluator, graph, self._constants)
+        evaluator, found = fresh(), []
+        with SpillFile() as file:
+            for run, item in enumerate(runs):
+                values = {at: logged[run][name] for at, name in enumerate(names) if name in logged[run]}
+                log = _Log(values, self._replay.executions[run].log.outputs())
+                own = compare_exact(
+                    evaluator,
+                    log,
+                    self._replay.executions[run].inputs,
+                    run=run,
+                    keeper=_Filed(file),
+                    pairing="dataflow",
+                    custom=item.comparison.custom,
+                )
+                found.append(own)
+            judge_totals(found, [execution.inputs for execution in self._replay.executions], fresh)
+        pairs = zip(runs, found, strict=True)
+        return tuple(item._replace(comparison=self._joined(item.comparison, own, names)) for item, own in pairs)
+
+    def of(self, comparison: Comparison, run: int, call: int | None = None) -> Comparison:
+        """The inside of a delegate, whose values this reference does not have."""
+        gaps = [_without(gap, _UNKNOWN) for gap in comparison.gaps]
+        return replace(comparison, gaps=gaps)
+
+    def rungs(self, run: int) -> list[Stage]:
+        """The values of one execution, which stand before the program's own stages."""
+        form = ProgramForm(self.paired.graph, self._constants)
+        names = {(name, 0): operator for name, operator in self.paired.operators.items()}
+        given = [execution.inputs for execution in self._replay.executions[: run + 1]]
+        with SpillFile() as file:
+            taken = form.evaluate(given, lambda _: dict.fromkeys(names, file.put), [run])[run]
+        noise, outputs = form.noise(given, names, [run])
+        values = {names[key]: value for key, value in taken.values.items()}
+        known = {names[key]: rms for key, rms in noise[run].items() if key in names}
+        return [Stage(REFERENCE, values, taken.outputs, known, outputs[run])]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What only one of the two has, in words."""
+        more = _listed(self.paired.added)
+        fewer = _listed([short for short in self.paired.missing if short.startswith("aten.")])
+        lacking = [f"{_listed(names)} behind {operator}" for operator, names in self.paired.lacking.items()]
+        return tuple(
+            text
+            for text, told in (
+                (f"Only the program has {more}.", more),
+                (f"Only the reference has {'; '.join(lacking)}.", lacking),
+                (f"Only the reference has {fewer}.", fewer),
+            )
+            if told
+        )
+
+    def _logged(self, comparison: Comparison) -> dict[str, torch.Tensor]:
+        values: dict[str, torch.Tensor] = {}
+        for gap in comparison.gaps:
+            if (found := self._engine.runtime_value(gap)) is not None:
+                values.setdefault(*found)
+        return values
+
+    def _joined(self, before: Comparison, own: Comparison, names: Sequence[str]) -> Comparison:
+        known = {names[gap.instruction]: gap for gap in own.gaps}
+        gaps = [self._gap(gap, known, judged=before.judged) for gap in before.gaps]
+        changed = replace(before, gaps=gaps)
+        if before.judged:
+            changed.reference_outputs, changed.output_noise = own.reference_outputs, own.output_noise
+            changed.output_imposed, changed.grows_at = own.output_imposed, []
+        return changed
+
+    def _gap(self, gap: Gap, known: Mapping[str, Gap], *, judged: bool) -> Gap:
+        operator = (self._engine.runtime_value(gap) or ("",))[0]
+        own = known.get(operator)
+        if own is None:
+            return _without(gap, _UNKNOWN)
+        told = own.note
+        if operator in self.paired.added:
+            told = "; ".join(filter(None, ("only the program has it: compared with what it reads", told)))
+        if operator in self.paired.lacking:
+            told = f"only the reference has {_listed(self.paired.lacking[operator])} behind it; {told}".rstrip("; ")
+        place = {"instruction": gap.instruction, "output": gap.output, "node": gap.node, "source": gap.source}
+        changed = replace(own, **place, pairing=gap.pairing, rounds=gap.rounds, note=told, operators=gap.operators)
+        if not judged:
+            changed.forget_total(gap.unpaired)
+        return changed
+
+
+def _without_total(gap: Gap, reason: str) -> Gap:
+    unknown = dict.fromkeys(gap.metrics, NAN)
+    bare = replace(gap, reference=None, total=Sums(), metrics=unknown, unpaired=reason)
+    bare.noise = UNKNOWN
+    return bare
+
+
+def _without(gap: Gap, reason: str) -> Gap:
+    bare = _without_total(gap, reason)
+    bare.introduced, bare.introduced_sums, bare.introduced_problem = None, None, reason
+    return bare
+
+
+def _listed(names: Sequence[str]) -> str:
+    short = list(dict.fromkeys(names))
+    more = f" and {len(short) - _LISTED} more" if len(short) > _LISTED else ""
+    return ", ".join(short[:_LISTED]) + more
+
+
+class OwnOutputs:
+    """Final outputs of the user's, such as logits, as the reference of those of the program.
+
+    Parameters
+    ----------
+    given
+        A list of tensors: the outputs of each execution; for several outputs, lists of them.
+
+    Raises
+    ------
+    UsageError
+        If their number or shapes are not the program's.
+    """
+
+    name = REFERENCE
+    notes = ()
+
+    def __init__(self, given: Sequence[Any]) -> None:
+        several = [item if isinstance(item, (list, tuple)) else [item] for item in given]
+        self._given = [list(items) for items in several]
+        if not all(isinstance(item, torch.Tensor) for items in self._given for item in items):
+            raise UsageError("reference must hold tensors: the outputs of each execution")
+
+    def of_runs(self, runs: Sequence[Run]) -> tuple[Run, ...]:
+        """The executions with these outputs; there is no reference for what is in between."""
+        if len(self._given) != len(runs):
+            raise UsageError(f"reference holds the outputs of {len(self._given)} executions, the run has {len(runs)}")
+        found = []
+        for run, expected in zip(runs, self._given, strict=True):
+            own = run.comparison.runtime_outputs
+            if len(own) != len(expected):
+                raise UsageError(f"reference holds {len(expected)} outputs, the program has {len(own)}")
+            for logged, wanted in zip(own, expected, strict=True):
+                if as_tensor(logged) is not None and (reason := why_not_comparable(wanted, logged)):
+                    raise UsageError(f"reference: {reason}")
+            changed = self.of(run.comparison, 0)
+            changed.reference_outputs, changed.judged, changed.grows_at = expected, True, []
+            found.append(run._replace(comparison=changed))
+        return tuple(found)
+
+    def rungs(self, run: int) -> list[Stage]:
+        """The outputs of one execution."""
+        return [Stage(REFERENCE, outputs=self._given[run])]
+
+    def of(self, comparison: Comparison, run: int, call: int | None = None) -> Comparison:
+        """Rows keep what their operator introduced, and lose their total gap."""
+        return replace(comparison, gaps=[_without_total(gap, _UNKNOWN) for gap in comparison.gaps])
+
+
+def other_reference(
+    replay: Replay, reference: Any, method: str, example: Sequence[Any] = ()
+) -> OtherReference | OwnModel | OwnOutputs:
+    """What a user gives as `reference`: the name of a stage, a model, or the outputs of each execution.
+
+    Parameters
+    ----------
+    example
+        Arguments to export the model with, by default the inputs of the first execution.
+
+    Raises
+    ------
+    UsageError
+        If it is none of these.
+    """
+    from torch.export import ExportedProgram
+
+    if isinstance(reference, str):
+        return OtherReference(replay, reference, method)
+    if isinstance(reference, (torch.nn.Module, ExportedProgram)):
+        return OwnModel(replay, reference, method, example)
+    if isinstance(reference, (torch.Tensor, list, tuple)):
+        return OwnOutputs([reference] if isinstance(reference, torch.Tensor) else reference)
+    raise UsageError(
+        "reference must be the name of a stage, a model, its outputs, or functions by operator, found "
+        f"{type(reference).__name__}"
+    )

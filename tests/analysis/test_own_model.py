@@ -1,0 +1,119 @@
+"""A model of the user's as the reference: faults of the exported program itself, which its own reference has too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import etviz
+from etviz.errors import UsageError
+
+INPUTS = (torch.tensor([[1, 5, 7, 2]]),)
+
+
+class Attention(nn.Module):
+    """A small decoder block with one of several faults."""
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fault, self.embedding, self.norm = fault, nn.Embedding(32, 16), nn.LayerNorm(16)
+        self.query, self.key, self.value = (nn.Linear(16, 16) for _ in range(3))
+        self.up, self.down, self.out = nn.Linear(16, 32), nn.Linear(32, 16), nn.Linear(16, 32)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        h = self.norm(x)
+        query = self.query(h) * 1.1 if self.fault == "one more" else self.query(h)
+        scores = query @ self.key(h).transpose(-1, -2) * (0.3 if self.fault == "scale" else 0.25)
+        x = x + torch.softmax(scores, -2 if self.fault == "axis" else -1) @ self.value(h)
+        h = torch.relu(self.up(x)) if self.fault == "activation" else functional.gelu(self.up(x))
+        h = h if self.fault == "one fewer" else h * 0.5
+        logits = self.out(x + self.down(h))
+        return logits if self.fault == "no cap" else torch.tanh(logits / 0.5) * 0.5
+
+
+FAULTS = {
+    "": ("", ()),
+    "scale": ("mul", ()),
+    "axis": ("softmax", ()),
+    "activation": ("relu", ()),
+    "one more": ("mul", ("Only the program has mul",)),
+    "one fewer": ("gelu", ("Only the reference has aten.mul.Tensor behind gelu",)),
+    "no cap": ("linear_5", ("Only the reference has aten.div.Tensor, aten.tanh.default, aten.mul.Tensor",)),
+}
+
+
+@pytest.fixture(scope="module")
+def right() -> nn.Module:
+    return Attention().eval()
+
+
+@pytest.mark.parametrize("recipe", ["portable", "xnnpack"])
+@pytest.mark.parametrize("fault", list(FAULTS))
+def test_a_fault_of_the_exported_program_is_found(right: nn.Module, fault: str, recipe: str, tmp_path: Path) -> None:
+    alone = etviz.debug(Attention(fault).eval(), INPUTS, recipe, workdir=tmp_path)
+    assert alone.first_divergence is None, "its own reference has the fault too"
+    found = alone.against(right)
+    name, notes = FAULTS[fault]
+    first = found.first_divergence
+    if not fault:
+        assert first is None
+        assert found.outputs["matches"].all()
+        assert not (found.ladder()["status"] == "differs").any()
+        return
+    assert not found.outputs["matches"].any()
+    assert first is not None
+    assert name in str(first["reference_ops"]).split(", ")
+    assert found.worst(1).index[0] in found.gaps.index[found.gaps["instruction"] == first["instruction"]]
+    assert all(note in found.summary() for note in notes)
+    ladder = found.ladder()
+    differs = ladder[ladder["status"] == "differs"].iloc[0]
+    assert (differs["operator"], differs["stage"], differs["against"]) == (name, "exported", "reference")
+
+
+@pytest.mark.parametrize("isolation", ["never", "always"])
+def test_from_files_and_by_one_argument(
+    right: nn.Module, isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = etviz.debug(Attention("scale").eval(), INPUTS, workdir=tmp_path, reference=right)
+    assert found.first_divergence is not None
+    monkeypatch.setattr(etviz.options, "isolation", isolation)
+    for reference in (right, torch.export.export(right, INPUTS)):
+        loaded = etviz.load(tmp_path, inputs=INPUTS, reference=reference)
+        assert loaded.first_divergence is not None
+        assert loaded.first_divergence["reference_ops"] == "mul"
+        assert loaded.first_divergence["instruction"] == found.first_divergence["instruction"]
+        pair = loaded.tensors(loaded.first_divergence.name)
+        assert not torch.equal(*pair)
+
+
+def test_logits_alone_give_a_verdict(right: nn.Module, tmp_path: Path) -> None:
+    alone = etviz.debug(Attention("scale").eval(), INPUTS, workdir=tmp_path)
+    with torch.no_grad():
+        expected = right(*INPUTS)
+    found = alone.against([expected])
+    assert not found.outputs["matches"].any()
+    logits = next(iter(alone.analysis.tables.compared.runs)).comparison.runtime_outputs[0]
+    assert found.outputs["max_abs"][0] == pytest.approx(float((logits - expected).abs().max()))
+    assert found.first_divergence is None
+    assert found.gaps["rmse"].isna().all()
+    with torch.no_grad():
+        same = etviz.debug(right, INPUTS).against([right(*INPUTS)])
+    assert same.outputs["matches"].all()
+
+
+def test_what_can_not_be_compared_is_refused(right: nn.Module, tmp_path: Path) -> None:
+    found = etviz.debug(Attention().eval(), INPUTS, workdir=tmp_path)
+    for reference, text in (
+        (nn.Bilinear(3, 3, 3), "could not be exported"),
+        ([torch.zeros(3)], "shape"),
+        ([torch.zeros(1, 4, 32)] * 2, "outputs of 2 executions, the run has 1"),
+        (3, "reference must be the name of a stage, a model, its outputs"),
+    ):
+        with pytest.raises(UsageError, match=text):
+            found.against(reference)
