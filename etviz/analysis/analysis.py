@@ -230,12 +230,13 @@ class Analysis:
         run: int | None = None,
         *,
         loss: Loss | None = None,
+        about: str = "",
         progress: Progress | None = None,
     ) -> pd.DataFrame:
         self.findings.check_files()
         run = self.finder.decision().run if run is None else run
-        frame = self.attributions.of(output, run, loss=loss, progress=progress)
-        if loss is None:
+        frame = self.attributions.of(output, run, loss=loss, about=about, progress=progress)
+        if loss is None or about:
             self.changed.emit(Change("attribution"))
         return frame
 

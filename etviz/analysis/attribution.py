@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tqdm.auto import tqdm
@@ -43,8 +44,8 @@ class Attributions:
         self._rows = rows
         self._lock = threading.Lock()
         self._replay: Replay | None = None
-        self._known: dict[tuple[int, int], Attribution] = {}
-        self._last: tuple[int, int] | None = None
+        self._known: dict[tuple[int | str, int], Attribution] = {}
+        self._last: tuple[int | str, int] | None = None
 
     @property
     def last(self) -> pd.DataFrame | None:
@@ -60,12 +61,15 @@ class Attributions:
         run: int,
         *,
         loss: Loss | None = None,
+        about: str = "",
         progress: Progress | None = None,
     ) -> pd.DataFrame:
         """See `Inspection.attribution`.
 
         Parameters
         ----------
+        about
+            Description of the loss; with it, the views show the shares of the loss.
         progress
             Called with the steps done and their number; it may raise to stop. A bar is shown if it is None.
 
@@ -78,14 +82,14 @@ class Attributions:
         """
         tables = self._rows.tables
         output, run = _choose(tables, output, run)
-        if loss is not None:
+        if loss is not None and not about:
             return _frame(_attribute(tables, output, run, loss, progress), tables, run)
         with self._lock:
             if tables.compared.replay is not self._replay:
                 self._replay, self._known = tables.compared.replay, {}
-            key = output, run
+            key = about or output, run
             if key not in self._known:
-                self._known[key] = _attribute(tables, output, run, None, progress)
+                self._known[key] = replace(_attribute(tables, output, run, loss, progress), about=about)
             self._last = key
             return _frame(self._known[key], tables, run)
 
@@ -166,6 +170,7 @@ def _frame(attribution: Attribution, tables: Tables, run: int) -> pd.DataFrame:
         {
             "sum": attribution.sum,
             "output": attribution.output,
+            "about": attribution.about,
             "outputs": [_label(row) for _, row in outputs.iterrows()],
             "run": run,
             "exact": about is not None and not mismatched and bool(about["max_abs"] == 0.0),

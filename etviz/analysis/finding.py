@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 _LARGE_SHARE: Final = 0.01
 """Threshold of a culprit's share of the output's error from which the headline states it."""
+_ERROR: Final = "the output's error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,10 @@ class Finder:
     def _share(self, culprit: Culprit) -> str:
         frame = self._attributions.last
         share = 0.0 if frame is None else float(frame["share"].get(culprit.outer, 0.0))
-        return f"; {100 * share:.0f} % of the output's error" if share >= _LARGE_SHARE else ""
+        if frame is None or share < _LARGE_SHARE:
+            return ""
+        about = frame.attrs["about"]
+        return f"; {100 * share:.0f} % of {f'the shift of {about}' if about else _ERROR}"
 
 
 def _origin(tables: Tables, culprit: Culprit) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from etviz.cli import artifacts as given
-from etviz.cli.console import out, plain_text, print_json
+from etviz.cli.console import doing, out, plain_text, print_json
 from etviz.errors import ArtifactError, UsageError
 from etviz.json_numbers import or_none
 
@@ -131,6 +131,7 @@ def _ids(text: str) -> list[int]:
 def decode(
     program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A .pte, or the folder of etviz.debug.")],
     tokens: Tokens,
+    report: Annotated[Path | None, typer.Option("-o", "--output", help="Write an HTML report.")] = None,
     free: Annotated[bool, typer.Option("--free", help="Stop at the first token that differs.")] = False,
     top: given.TopOption = 20,
     as_json: given.JsonOption = False,
@@ -141,6 +142,9 @@ def decode(
 
     run = tokens.decode(program, method, forced=not free)
     result = check_tokens(run, tokens.limits)
+    if report is not None:
+        with doing("writing the report"):
+            run.to_html(report)
     steps = run.steps
     shown = steps[~steps["agrees"] | ~steps["explained"].fillna(value=False).astype(bool)] if top else steps
     if as_json:

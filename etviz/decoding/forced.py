@@ -53,6 +53,8 @@ def noise_of_logits(
     vocabulary: int,
     peak: int = 0,
     progress: Callable[[int], None] | None = None,
+    *,
+    floating: bool = False,
 ) -> list[list[list[float]]]:
     """Measure the noise of the logits of calls that follow one another; perturbed lanes keep their own state.
 
@@ -72,13 +74,15 @@ def noise_of_logits(
         Bytes that the values of a call take, from `follow`: lanes that would take more than 256 MB follow one another.
     progress
         Called with the number of calls that were evaluated.
+    floating
+        True for the noise of the float model that was quantized.
 
     Returns
     -------
     list
         For each call and row of its logits: the noise of all logits (RMS), and of the difference of two.
     """
-    start = replay.fresh()
+    start = replay.fresh_float() if floating and replay.fresh_float is not None else replay.fresh()
     wanted = min(PASSES, math.ceil(ENOUGH / max(1, vocabulary)))
     together = 1 if any(node.target in CONTROL for node in start.graph.nodes) else max(1, _TOGETHER // max(1, peak))
     rows: list[list[_Row]] = []

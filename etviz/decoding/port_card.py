@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = ("stage", "against", "kl", "agreement", "max_abs", "severity", "wer", "worst", "differs")
 _HEAD: Final = ("stage", "KL", "same token", "max Δ", "Δ / noise", "WER", "differs first in")
+_FLOATS: Final = ("original", "eager", "exported")
+"""Stages before quantization."""
 _STYLE: Final = (
     "body{font:14px system-ui;margin:2em;max-width:60em}table{border-collapse:collapse}"
     "td,th{padding:.3em .8em;border-bottom:1px solid #ddd;text-align:right}"
@@ -96,6 +98,12 @@ class PortCard:
         said = f"{self.title}: the first stage that differs is {self.first}."
         return f"{said}\n{self.parity.summary()}" if not self.parity.agrees else said
 
+    def wire(self) -> dict[str, Any]:
+        """The card for a view: verdict, head, rows of texts, and the number of the first row that differs."""
+        rows = self._cells()
+        first = next((at for at, row in enumerate(rows) if row[0] == self.first), None)
+        return {"verdict": self.summary(), "head": list(_HEAD), "rows": rows, "first": first}
+
     def to_markdown(self) -> str:
         """The card for a pull request."""
         lines = [f"| {' | '.join(_HEAD)} |", f"|{' --- |' * len(_HEAD)}"]
@@ -114,15 +122,18 @@ class PortCard:
         """
         page = f"<!doctype html><meta charset=utf-8><title>{html.escape(self.title)}</title><style>{_STYLE}</style>"
         with whole_file(path, "the port card") as target:
-            target.write_text(f"{page}<h1>{html.escape(self.title)}</h1>{self._repr_html_()}\n", encoding="utf-8")
+            target.write_text(f"{page}<h1>{html.escape(self.title)}</h1>{self.to_fragment()}\n", encoding="utf-8")
 
-    def _repr_html_(self) -> str:
+    def to_fragment(self) -> str:
+        """The table and the summary as HTML without styles."""
         rows = []
         for row in self._cells():
             kind = ' class="first"' if row[0] == self.first else ""
             rows.append(f"<tr{kind}>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>")
         head = "".join(f"<th>{name}</th>" for name in _HEAD)
         return f"<table><tr>{head}</tr>{''.join(rows)}</table><pre>{html.escape(self.summary())}</pre>"
+
+    _repr_html_ = to_fragment
 
     def _cells(self) -> list[list[str]]:
         def shown(value: Any, form: str) -> str:
@@ -220,10 +231,19 @@ def port_card(
         for name, logits, problem in stage_logits(session.replay, [flatten(call.inputs) for call in calls]):
             stages.append(_Stage(name, None if problem else _rows(calls, logits), problem))
         stages.append(_Stage("runtime", _rows(calls, session.runtime(calls))))
-        rounding = noise_of_logits(session.replay, [flatten(call.inputs) for call in calls], original.shape[-1])
-    noise = _rows(calls, [torch.tensor([[row[0]] for row in call]) for call in rounding]).flatten()
+        noise = {
+            floating: _noise(session.replay, calls, original.shape[-1], floating=floating)
+            for floating in dict.fromkeys((False, session.replay.fresh_float is not None))
+        }
     table = _table(stages, noise, compared, words.decode)
     return PortCard(f"{type(model).__name__}, a port of {type(reference).__name__}", table, compared)
+
+
+def _noise(replay: Replay, calls: Sequence[Call], vocabulary: int, *, floating: bool) -> torch.Tensor:
+    """RMS noise of each position's logits."""
+    inputs = [flatten(call.inputs) for call in calls]
+    found = noise_of_logits(replay, inputs, vocabulary, floating=floating)
+    return _rows(calls, [torch.tensor([[row[0]] for row in call]) for call in found]).flatten()
 
 
 def _eager(model: torch.nn.Module, calls: Sequence[Call]) -> torch.Tensor:
@@ -256,7 +276,8 @@ def stage_logits(replay: Replay, calls: Sequence[Sequence[Any]]) -> list[list[An
     """
     makers = dict(replay.stages) | {"lowered": replay.fresh}
     if replay.fresh_float is not None:
-        makers = {"float": replay.fresh_float} | makers
+        named = {"quantized" if name == "exported" else name: make for name, make in makers.items()}
+        makers = {"exported": replay.fresh_float} | named
     found = []
     for name, make in makers.items():
         try:
@@ -268,8 +289,12 @@ def stage_logits(replay: Replay, calls: Sequence[Sequence[Any]]) -> list[list[An
 
 
 def _table(
-    stages: Sequence[_Stage], noise: torch.Tensor, compared: Parity, decode: Callable[[list[int]], str] | None
+    stages: Sequence[_Stage],
+    noise: dict[bool, torch.Tensor],
+    compared: Parity,
+    decode: Callable[[list[int]], str] | None,
 ) -> pd.DataFrame:
+    """The rows; `noise` has the rounding of the float model (True) and of the program, for stages after these."""
     rows: list[dict[str, Any]] = []
     before: _Stage | None = None
     best = stages[0].logits.argmax(1) if stages[0].logits is not None else torch.empty(0)
@@ -286,7 +311,8 @@ def _table(
             row["wer"] = word_error_rate(said, decode(stage.logits.argmax(1).tolist()))
         if before is not None and before.logits is not None:
             found = measures(before.logits, stage.logits, best.tolist())
-            ratios = (torch.from_numpy(found["rmse"]) / noise.double()).nan_to_num(0.0, math.inf)
+            floats = True in noise and before.name in _FLOATS
+            ratios = (torch.from_numpy(found["rmse"]) / noise[floats].double()).nan_to_num(0.0, math.inf)
             row |= {"against": before.name, "kl": float(found["kl"].mean()), "max_abs": float(found["max_abs"].max())}
             row["severity"] = float(ratios.max())
             row["differs"] = row["severity"] >= THRESHOLD

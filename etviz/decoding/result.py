@@ -20,7 +20,7 @@ from etviz.calls.logits import logits_of
 from etviz.decoding.cache import caches, first_beyond, table
 from etviz.decoding.forced import noise_of_logits
 from etviz.decoding.measures import PERCENTILES, measures, with_errors
-from etviz.decoding.view import DecodeView
+from etviz.decoding.view import Card, DecodeView
 from etviz.errors import UsageError
 from etviz.explain.attribution.shares import TOLERANCE
 from etviz.inspection import Inspection
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from etviz.calls.session import Session
     from etviz.calls.tokens import Tokenizer
     from etviz.decoding.sequence import Decoded
-
+    from etviz.explain.attribution.shares import Progress
 
 _LARGEST: Final = 2 << 30
 """Maximum number of bytes that the calls of one step may log."""
@@ -87,9 +87,12 @@ class Decode(Shown):
         What was decoded, prompt by prompt.
     view
         State that all its views share.
+    card
+        An `etviz.PortCard` that the view and the report show above the tokens; None without one.
     """
 
     view: DecodeView
+    card: Card | None = None
 
     def __init__(
         self,
@@ -386,6 +389,14 @@ class Decode(Shown):
         PairingError
             If the reference can't be evaluated.
         """
+        found = self.attribute(step, prompt)
+        found.insert(1, "step", found["run"] if not self._session.driver.stateless else step)
+        said = "Noise explains the shift of this step. " if self._explained(prompt, step) else ""
+        found.attrs["sentence"] = said + _said(found, step)
+        return found
+
+    def attribute(self, step: int, prompt: int, progress: Progress | None = None) -> pd.DataFrame:
+        """Attribute the shift of a step's margin, and show the shares in its view; parameters as of `why`."""
         import torch
 
         sequence, at = self._compared(step, prompt)
@@ -399,11 +410,9 @@ class Decode(Shown):
             return logits[best] - logits[other]
 
         run = 0 if self._session.driver.stateless else step
-        found = self.at(step, prompt).attribution(loss=margin, run=run)
-        found.insert(1, "step", found["run"] if not self._session.driver.stateless else step)
-        said = "Noise explains the shift of this step. " if self._explained(prompt, step) else ""
-        found.attrs["sentence"] = said + _said(found, step)
-        return found
+        about = " over ".join(repr(self._tokenizer.text(token)) for token in (best, other))
+        given = {"loss": margin, "about": f"the margin of {about}", "progress": progress}
+        return self.at(step, prompt).analysis.attribution(None, run, **given)
 
     def what_if(self, step: int, rows: Any, prompt: int = 0) -> TokenWhatIf:
         """The token of a step if some values had been exact: the proof of a diagnosis.

@@ -19,12 +19,20 @@ if TYPE_CHECKING:
 
     from etviz.analysis.analysis import Analysis
     from etviz.decoding.sequence import Decoded
+    from etviz.explain.attribution.shares import Progress
     from etviz.inspection import Inspection
 
 Call = tuple[int, int]
 """Prompt and number of a call."""
 _HEIGHT: Final = 900
 """Height in pixels: tokens and maps stand above the rows."""
+
+
+class Card(Protocol):
+    """What the views ask of a `PortCard`."""
+
+    def wire(self) -> dict[str, Any]: ...
+    def to_fragment(self) -> str: ...
 
 
 class Tokens(Protocol):
@@ -40,9 +48,12 @@ class Tokens(Protocol):
     def to_open(self) -> Call: ...
     @property
     def known_cache(self) -> pd.DataFrame | None: ...
+    @property
+    def card(self) -> Card | None: ...
     def summary(self) -> str: ...
     def told_steps(self) -> pd.DataFrame: ...
     def at(self, step: int, prompt: int = 0) -> Inspection: ...
+    def attribute(self, step: int, prompt: int, progress: Progress | None = None) -> pd.DataFrame: ...
 
 
 class DecodeView(ViewState):
@@ -94,9 +105,9 @@ class DecodeView(ViewState):
         return self._opened[call]
 
     def attribute(self, params: dict[str, Any], progress: Callable[[int, int], None]) -> None:
-        """Attribute the error of the call's logits."""
-        last = len(self.analysis.tables.compared.runs) - 1
-        self.analysis.attribution(params.get("output"), last, progress=progress)
+        """Attribute the shift of the margin at the call's last position."""
+        if self.call is not None:
+            self.decode.attribute(self.call[1], self.call[0], progress)
 
     def payload(self) -> tuple[dict[str, Any], list[bytes]]:
         verdict, level = self.decode.summary().splitlines(), self.decode.level
@@ -110,7 +121,8 @@ class DecodeView(ViewState):
         """A payload with the tokens in it."""
         decode, buffers = self.decode, Buffers(data)
         maps = [one for prompt in range(len(decode.sequences)) if (one := self._layers(prompt)) is not None]
-        tokens = tokens_wire(decode.told_steps(), buffers, self.call, decode.summary(), maps, self._caches())
+        card = None if decode.card is None else decode.card.wire()
+        tokens = tokens_wire(decode.told_steps(), buffers, self.call, decode.summary(), maps, self._caches(), card)
         return result | {"tokens": tokens, "method": name_of(self.call)}, buffers.data
 
     def _layers(self, prompt: int) -> Map | None:
@@ -131,7 +143,13 @@ class DecodeView(ViewState):
         return [Map(int(known["prompt"].iloc[0]), [str(layer) for layer in table.index], table.to_numpy(float))]
 
     def static_html(self) -> str:
-        return tokens_fragment(self.title, self.decode.level, self.decode.summary(), self.decode.told_steps())
+        decode = self.decode
+        return tokens_fragment(self.title, decode.level, decode.summary(), decode.told_steps(), self._card)
+
+    @property
+    def _card(self) -> str:
+        """The port card as HTML; empty without one."""
+        return "" if self.decode.card is None else self.decode.card.to_fragment()
 
     def embedded_html(self) -> str:
         return framed(self.title, self.height, lambda tensors: self.page(tensors, self.title), self.static_html())
@@ -143,7 +161,9 @@ class DecodeView(ViewState):
             shown[0].analysis,
             tensors,
             title,
-            summary=tokens_summary(title, self.decode.level, self.decode.summary(), self.decode.told_steps()),
+            summary=tokens_summary(
+                title, self.decode.level, self.decode.summary(), self.decode.told_steps(), self._card
+            ),
             others=[one.analysis for one in shown[1:]],
             names=[name_of(one.call) for one in shown],
             adds=[one.with_tokens for one in shown],

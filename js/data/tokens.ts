@@ -1,6 +1,6 @@
 // The tokens of a language model: what is known of each, what a reader is told of it, and maps by layer and call.
 import { decodeFloats, decodeInts } from "../kernel/codec";
-import type { WireMap, WireTokens } from "../kernel/contract";
+import type { PortCard, WireMap, WireTokens } from "../kernel/contract";
 import { formatMetric } from "./format";
 
 /** A flip is explained by noise, is not, or that is not known; "" where the best tokens agree. */
@@ -39,6 +39,7 @@ export interface Tokens {
   prompts: readonly number[];
   layers: readonly TokenMap[];
   cache: readonly TokenMap[];
+  card: PortCard | null;
 }
 
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/gu;
@@ -105,6 +106,7 @@ export function decodeTokens(wire: WireTokens, buffers: readonly DataView[]): To
     rows: wire.rows,
     call: wire.call,
     headline: wire.headline,
+    card: wire.card ?? null,
     prompt,
     step,
     position,

@@ -84,9 +84,11 @@ export interface WireBeside {
   tree: WireTree;
 }
 
-/** Which rows caused the error of one final output; the shares are the column "attribution". */
+/** Which rows caused the error of one final output, or of a loss; the shares are the column "attribution". */
 export interface Attribution {
-  output: number;
+  /** Null for a loss, which `about` describes. */
+  output: number | null;
+  about?: string;
   outputs: string[];
   /** Runtime and reference are the same: what is attributed is their distance to the reference in float64. */
   exact?: boolean;
@@ -177,6 +179,17 @@ export interface WireTokens {
   text_runtimes: string[];
   layers: WireMap[];
   cache: WireMap[];
+  /** The stages of the port, if a card was attached. */
+  card?: PortCard | null;
+}
+
+/** The ladder of a port, a row for each stage. */
+export interface PortCard {
+  verdict: string;
+  head: string[];
+  rows: string[][];
+  /** The first row that differs by more than rounding. */
+  first: number | null;
 }
 
 export interface WirePayload {

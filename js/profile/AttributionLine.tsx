@@ -55,7 +55,10 @@ function Sum({ attribution, size }: SumProps): JSX.Element {
 
 function OutputChoice({ attribution }: { attribution: Attribution }): JSX.Element {
   const { jobs, source } = useApp().store;
-  const { output, outputs, exact } = attribution;
+  const { output, about, outputs, exact } = attribution;
+  if (output === null) {
+    return <span class="etv-attribution-output">Shift of {about}</span>;
+  }
   if (exact) {
     return (
       <span
@@ -106,6 +109,10 @@ function Shares({ payload, attribution }: { payload: Payload; attribution: Attri
   );
 }
 
+/** A language model's call is judged by the margin of two tokens. */
+const attributed = (payload: Payload): string =>
+  payload.tokens ? "the shift of the margin" : "the output's error";
+
 /** The kernel chooses the worst output first. Nothing in a report, when it was pressed, or when there is nothing to attribute. */
 function AttributeButton({ payload }: { payload: Payload }): JSX.Element | null {
   const { jobs, source } = useApp().store;
@@ -117,7 +124,7 @@ function AttributeButton({ payload }: { payload: Payload }): JSX.Element | null 
       data-tip={ABOUT}
       onClick={() => jobs.start("attribution", {})}
     >
-      <Icon name="share" /> Attribute the output's error
+      <Icon name="share" /> Attribute {attributed(payload)}
     </Button>
   );
 }
@@ -133,7 +140,7 @@ export function AttributionLine({ payload }: { payload: Payload }): JSX.Element 
       {job && (
         <JobLine
           job={job}
-          doing="Attributing the output's error"
+          doing={`Attributing ${attributed(payload)}`}
           retry={() => jobs.start("attribution", job.params)}
         />
       )}

@@ -11,6 +11,7 @@ import { JobLine } from "../ui/JobLine";
 import { arrowOf, keysOf, movedTo } from "../ui/keys";
 import { memo } from "../ui/memo";
 import { Select } from "../ui/Select";
+import { PortTable } from "./PortTable";
 import { StepMap } from "./StepMap";
 
 /** How far Page Up and Page Down go. */
@@ -152,6 +153,7 @@ export function TokenStrip({ payload, tokens }: { payload: Payload; tokens: Toke
         )}
         <Legend tokens={tokens} />
       </div>
+      {tokens.card && <PortTable card={tokens.card} />}
       <Strip tokens={tokens} prompt={prompt} />
       <Reading payload={payload} tokens={tokens} />
       {layers && (

@@ -120,12 +120,14 @@ def embedded(token: int) -> Plant:
     return Plant(patch, -1, token=token)
 
 
-def normed(layer: int) -> Plant:
-    """Weights of a norm, in another order."""
+def normed(layer: int, kind: str = "attention_norm") -> Plant:
+    """Weights of a norm, half of them with the wrong sign."""
 
     def patch(model: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        weight = model.layers[layer].attention_norm.weight
-        return weight, weight.roll(1)
+        weight = getattr(model.layers[layer], kind).weight
+        wrong = weight.clone()
+        wrong[: len(weight) // 2] *= -1
+        return weight, wrong
 
     return Plant(patch, layer)
 
@@ -141,6 +143,19 @@ PLANTS: dict[str, Plant] = {
     "rotation of position 7 (sine)": turned("freqs_sin", 7),
     "embedding of 'e'": embedded(ord("e")),
     "norm of layer 1": normed(1),
+}
+MORE: dict[str, Plant] = {
+    "keys of layer 0 written at step 17": cached("keys", 0, 17),
+    "keys of layer 1 written at step 2": cached("keys", 1, 2),
+    "keys of layer 1 written at step 8, 50 % too large": cached("keys", 1, 8, 1.5),
+    "keys of layer 0 written at step 11, half": cached("keys", 0, 11, 0.5),
+    "values of layer 1 written at step 11": cached("values", 1, 11),
+    "values of layer 0 written at step 15, 30 % too large": cached("values", 0, 15, 1.3),
+    "rotation of position 3 (cosine)": turned("freqs_cos", 3),
+    "rotation of position 18 (sine)": turned("freqs_sin", 18),
+    "norm of layer 0": normed(0),
+    "norm of the feed-forward of layer 0": normed(0, "ffn_norm"),
+    "norm of the feed-forward of layer 1": normed(1, "ffn_norm"),
 }
 
 
@@ -181,7 +196,8 @@ def correct(shelf: Shelf, name: str, count: int = 20, steps: int = 64) -> None:
 def faults(shelf: Shelf, name: str, root: Path, steps: int = 24) -> None:
     """First fault step, culprit and proof of each planted fault."""
     exact = 0
-    for what, plant in PLANTS.items():
+    plants = {what: plant for what, plant in (PLANTS | MORE).items() if plant.token < 0 or "8da4w" not in name}
+    for what, plant in plants.items():
         folder = planted(shelf, name, plant, root / f"{name}-{what}".replace(" ", "_").replace("'", ""))
         run = etviz.decode(folder, prompts(2)[1], tokenizer=Characters(), steps=steps)
         first, expected = run.first_fault, plant.first(run.sequences[0].ids)
@@ -194,7 +210,7 @@ def faults(shelf: Shelf, name: str, root: Path, steps: int = 24) -> None:
             proof = run.what_if(step, int(str(why.index[0])))
             line += f"; {why.attrs['sentence']} KL {proof.kl_before:.2g} → {proof.kl_after:.2g} nats"
         _say(line)
-    _say(f"{name}: {exact} of {len(PLANTS)} exact")
+    _say(f"{name}: {exact} of {len(plants)} exact")
 
 
 def main(root: Path, *wanted: str) -> None:

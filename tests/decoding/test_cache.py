@@ -57,6 +57,20 @@ def test_a_later_step_is_traced_to_the_entry_and_proved(run: etviz.Decode) -> No
     assert "With the correct value of" in repr(proof)
 
 
+def test_the_view_attributes_the_margin(run: etviz.Decode) -> None:
+    """As `why` does, not the error of all logits."""
+    step = STEP + 2
+    view = run.view.method(f"0:{step}")
+    view.attribute({}, lambda done, total: None)
+    payload, _ = view.payload()
+    why = run.why(step)
+    assert payload["attribution"]["output"] is None
+    assert payload["attribution"]["about"].startswith("the margin of '")
+    assert payload["attribution"]["sum"] == pytest.approx(why.attrs["sum"])
+    assert view.analysis.attributions.last is not None
+    assert view.analysis.attributions.last["share"].iloc[0] == why["share"].iloc[0]
+
+
 @pytest.mark.parametrize("name", ["quantized_cache", "ring", "plain"])
 def test_correct_caches_are_explained(shelf: Shelf, name: str) -> None:
     run = etviz.decode(program(shelf, name), prompts(1)[0][:10], tokenizer=Characters(), steps=3)

@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+    XNNPACKQuantizer,
+    get_symmetric_quantization_config,
+)
 from torch import nn
 
 import etviz
 from etviz.decoding.port_card import word_error_rate
 from etviz.errors import UsageError
-from tests.calls.decoders import Decoder, Listener, hearing
+from tests.calls.decoders import ROOM, WIDTH, WORDS, Decoder, Listener, hearing
 
 IDS = [3, 1, 4, 1, 5, 9]
 
@@ -137,3 +141,64 @@ def test_transformers() -> None:
     card = etviz.port_card(model, reference, [9, 21, 21, 86, 77])
     assert card.first == "eager"
     assert "theta 500000" in card.summary()
+
+
+class _Attention(nn.Module):
+    """Attention over a cache, and a linear layer."""
+
+    cache: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(6)
+        self.embed, self.head = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, WORDS)
+        self.register_buffer("cache", torch.zeros(1, ROOM, WIDTH), persistent=False)
+
+    def forward(self, tokens: torch.Tensor, input_pos: torch.Tensor) -> torch.Tensor:
+        x = self.embed(tokens)
+        self.cache.index_copy_(1, input_pos, x)
+        seen = torch.arange(ROOM)[None] <= input_pos[:, None]
+        scores = (x @ self.cache.transpose(1, 2)).masked_fill(~seen, -1e9)
+        return self.head(x + scores.softmax(-1) @ self.cache)
+
+
+class _Whole(nn.Module):
+    """The same without a cache, and without an input for the position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner: Any = _Attention()
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x, at = self.inner.embed(tokens), torch.arange(tokens.shape[1])
+        scores = (x @ x.transpose(1, 2)).masked_fill(at[None] > at[:, None], -1e9)
+        return self.inner.head(x + scores.softmax(-1) @ x)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_quantized_row_and_the_card_in_a_view(tmp_path: Path, cached: bool) -> None:
+    """Quantization is the first stage that differs, and no other one does; view and report hold the card.
+
+    The exported program of a cache changes it in place, which is not evaluated: the next stage is the first that is
+    known to be quantized.
+    """
+    model: nn.Module = _Attention() if cached else _Whole()
+    whole = torch.tensor([IDS])
+    calibration: list[Any] = [(torch.tensor([[token]]), torch.tensor([at])) for at, token in enumerate(IDS)]
+    quantizer = XNNPACKQuantizer().set_module_type(nn.Linear, get_symmetric_quantization_config())
+    given: dict[str, Any] = {"quantizer": quantizer, "calibration": calibration if cached else [(whole,)]}
+    card = etviz.port_card(model, _Whole(), IDS, tokenizer=_Words(), partitioner=[XnnpackPartitioner()], **given)
+    stages = card.table.set_index("stage")
+    assert stages.index.tolist() == ["original", "eager", "exported", "quantized", "edge", "lowered", "runtime"]
+    assert card.first == ("edge" if cached else "quantized"), card
+    assert stages["worst"]["quantized"].startswith("not known") == cached
+    assert stages.loc[card.first, "kl"] > 1e-6
+    assert stages["differs"].sum() == 1
+    run = etviz.decode(_Attention(), [IDS], steps=1, noise=False)
+    run.card = card
+    payload, _ = run.view.payload()
+    wire = payload["tokens"]["card"]
+    assert wire["rows"][wire["first"]][0] == card.first
+    assert wire["verdict"] == card.summary()
+    page = run.to_html(tmp_path / "run.html").read_text(encoding="utf-8")
+    assert f'<tr class="first"><td>{card.first}</td>' in page

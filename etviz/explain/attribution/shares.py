@@ -64,7 +64,8 @@ class Share:
 class Attribution:
     """Shares of all logged values by ``(instruction, output)``, and notes on them.
 
-    `output` is the index of the final output, None for a loss; `error` ‖Δy‖, or the difference of the loss; `carried`
+    `output` is the index of the final output, None for a loss, which `about` describes; `error` ‖Δy‖, or the difference
+    of the loss; `carried`
     the share of what earlier calls left in mutable buffers and gave as inputs, and `earlier` the shares of their
     instructions, by ``(run, instruction, output)``. `arrived` has the shares of inputs that other methods gave.
     """
@@ -76,6 +77,7 @@ class Attribution:
     earlier: dict[tuple[int, int, int], Share] = field(default_factory=dict)
     arrived: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    about: str = ""
 
     @property
     def sum(self) -> float:

@@ -128,14 +128,14 @@ def comparison_fragment(verdicts: Mapping[str, Summary], worst: pd.DataFrame, by
     return f'<div class="{STATIC_TABLE}">{_verdicts(verdicts)}{_side_by_side(list(verdicts), worst, by)}</div>'
 
 
-def tokens_summary(title: str, level: str, text: str, steps: pd.DataFrame) -> str:
-    """The tokens of a language model, as seen without a script: what is said of them, flips, and the largest KL."""
-    body = f"<h1>{markup(title)}</h1>{_tokens(level, text, steps)}"
+def tokens_summary(title: str, level: str, text: str, steps: pd.DataFrame, more: str = "") -> str:
+    """The tokens of a language model without a script: what is said of them, flips, the largest KL, `more` HTML."""
+    body = f"<h1>{markup(title)}</h1>{_tokens(level, text, steps)}{more}"
     return f'<main class="etv-summary" data-level="{level}">{body}</main>'
 
 
-def tokens_fragment(title: str, level: str, text: str, steps: pd.DataFrame) -> str:
-    return f'<div class="{STATIC_TABLE}"><p><b>{markup(title)}</b></p>{_tokens(level, text, steps)}</div>'
+def tokens_fragment(title: str, level: str, text: str, steps: pd.DataFrame, more: str = "") -> str:
+    return f'<div class="{STATIC_TABLE}"><p><b>{markup(title)}</b></p>{_tokens(level, text, steps)}{more}</div>'
 
 
 def _tokens(level: str, text: str, steps: pd.DataFrame) -> str:

@@ -31,7 +31,8 @@ ATTRIBUTION_COLUMNS: Final = (
         "attribution",
         "percent",
         "attribution",
-        "Share of the final output's error that this instruction caused; negative where it cancels others' errors.",
+        "Share of the attributed error that this instruction caused (of the final output, or of a token's margin); "
+        "negative where it cancels others' errors.",
         "low",
         visible=True,
     ),
@@ -53,7 +54,7 @@ def add_attribution(analysis: Analysis, rows: pd.DataFrame) -> dict[str, Any] | 
         return None
     rows["attribution"] = frame["share"].reindex(rows.index).to_numpy(np.float64)
     about = frame.attrs
-    return {name: about[name] for name in ("output", "outputs", "sum", "note", "methods", "exact")}
+    return {name: about[name] for name in ("output", "about", "outputs", "sum", "note", "methods", "exact")}
 
 
 QUANTIZATION_COLUMNS: Final = (

@@ -88,6 +88,7 @@ def tokens_wire(
     headline: str,
     layers: Sequence[Map],
     cache: Sequence[Map],
+    card: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The strip and the maps.
 
@@ -101,6 +102,8 @@ def tokens_wire(
         What is said of the whole.
     layers, cache
         A map for each prompt that has one.
+    card
+        The stages of a port.
     """
     explained = steps["explained"].astype("boolean").astype("Int64").fillna(UNKNOWN)
     whole = {name: buffers.add(steps[name].fillna(-1).astype("int64"), "int32") for name in _WHOLE}
@@ -121,6 +124,7 @@ def tokens_wire(
         "explained": buffers.add(explained.astype("uint8"), "uint8"),
         "layers": [_map(one, buffers) for one in layers],
         "cache": [_map(one, buffers) for one in cache],
+        "card": card,
     }
 
 
