@@ -118,9 +118,15 @@ class RowTensors:
         from etviz.comparison.measurement import as_tensor
 
         self._check_files()
-        run = next((run for run in self._rows.tables.compared.runs if run.event_block == row["event_block"]), None)
-        sides = (run.comparison.reference_outputs, run.comparison.runtime_outputs) if run is not None else ((), ())
-        at = int(row["output"])
+        block, at = row["event_block"], row["output"]
+        own = self._rows.tables.outputs.query("event_block == @block and output == @at")
+        if own.empty or not own.iloc[0].equals(row):
+            raise UsageError(
+                f"row must be a row of this Inspection's outputs, found output {at} of event block {block} "
+                "with other values: it is a row of another Inspection"
+            )
+        run = next(run for run in self._rows.tables.compared.runs if run.event_block == block)
+        sides = run.comparison.reference_outputs, run.comparison.runtime_outputs
         reference, runtime = (as_tensor(values[at]) if 0 <= at < len(values) else None for values in sides)
         if reference is None or runtime is None:
             what = "reference" if reference is None else "runtime"

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 LIBRARIES: Final = ("quantized_decomposed", "torchao")
 QUANTIZE, DEQUANTIZE, CHOOSE = "quantize", "dequantize", "choose_qparams"
 _NAME: Final = re.compile(
-    rf"(?:(?:{'|'.join(LIBRARIES)})[._])?"
-    r"(?:(?P<what>quantize|dequantize)_(?P<granularity>per_[a-z_]+|affine[a-z0-9_]*)|choose_qparams)"
+    rf"(?:(?:{'|'.join(LIBRARIES)})[._])?(?:(?P<what>quantize|dequantize)_(?P<granularity>[a-z]\w*)|choose_qparams)"
 )
 _ORDER: Final = {
     "per_tensor": ("scale", "zero_point", "quant_min", "quant_max"),

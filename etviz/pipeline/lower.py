@@ -217,10 +217,9 @@ def quantize(
     with quietly():
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    try:
-        prepared = prepare_pt2e(program.module(), quantizer)
-    except Exception:  # noqa: BLE001 - Arm's passes refuse the module that checks the inputs, each in its own way
-        prepared = prepare_pt2e(program.module(check_guards=False), quantizer)
+    # Arm's passes refuse a call of _guards_fn in the graph, so it checks the inputs from outside
+    guards = dict(program.module().named_children()).get("_guards_fn")
+    prepared = prepare_pt2e(program.module(check_guards=False), quantizer)
     with torch.no_grad():
         for at, batch in enumerate(tqdm(calibration, desc="calibrate", leave=False)):
             if not isinstance(batch, (tuple, list)):
@@ -229,6 +228,8 @@ def quantize(
                     "write (x,) for one argument"
                 )
             try:
+                if guards is not None:
+                    guards(*flatten(batch))
                 prepared(*batch)
             except Exception as error:
                 raise UsageError(

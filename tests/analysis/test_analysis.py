@@ -9,6 +9,8 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from executorch.runtime import Runtime
+from torch.utils import _pytree as pytree
 
 import etviz
 from etviz.analysis.analysis import Analysis, Change
@@ -16,6 +18,7 @@ from etviz.comparison.references import References
 from etviz.errors import UsageError
 from etviz.view.payload.tensor import build_tensor
 from etviz.view.widget.widget import InspectionWidget
+from tests.oracles import same
 from tests.programs import Executed
 from tests.shifted import load_shifted
 
@@ -74,6 +77,31 @@ def test_a_row_of_another_table_is_refused(residual: etviz.Inspection) -> None:
     foreign["op"] = "aten::mul.out"
     with pytest.raises(UsageError, match="does not have"):
         residual.tensors(foreign)
+    for name, value in (("output", 7), ("event_block", 99), ("rmse", 1.0), ("shape", (9, 9))):
+        other = residual.outputs.iloc[0]
+        other[name] = value
+        with pytest.raises(UsageError, match="a row of this Inspection's outputs, found output"):
+            residual.tensors(other)
+
+
+@pytest.mark.parametrize("name", ["residual_cnn", "many_outputs", "encoder"])
+def test_a_row_of_outputs_gives_its_tensors(name: str, executed: Programs) -> None:
+    """The runtime's are the bits that ExecuTorch returns; the reference's those of the model, but for rounding."""
+    program = executed(name)
+    method = Runtime.get().load_program(program.path("pte")).load_method("forward")
+    assert method is not None
+    returned = method.execute(
+        [value for value in pytree.tree_leaves(program.inputs) if isinstance(value, torch.Tensor)]
+    )
+    eager = pytree.tree_leaves(program.model(*program.inputs))
+    outputs = program.inspection.outputs
+    assert len(outputs) == len(eager) == len(returned)
+    for at, row in outputs.iterrows():
+        reference, runtime = program.inspection.tensors(row)
+        assert same(runtime, returned[row["output"]])
+        torch.testing.assert_close(reference, eager[row["output"]], rtol=1e-4, atol=1e-5)
+        found = (reference.double() - runtime.double()).square().mean().sqrt()
+        assert found.item() == pytest.approx(outputs["rmse"][at], rel=1e-6, abs=1e-12)
 
 
 def test_a_row_is_its_index_or_the_row_itself(residual: etviz.Inspection) -> None:

@@ -31,6 +31,8 @@ SECONDS = 30
 """Of the processor, after which a try counts as one that hangs."""
 PATIENCE = 120
 """Seconds after which it does so in any case."""
+MOST = 448 << 20
+"""Bytes that a try may allocate beyond its files' size, limited as in the child that evaluates foreign files."""
 BATCH = 250
 """Tries of one fork."""
 
@@ -192,6 +194,7 @@ def _try_all(tries: Sequence[Try], folder: Path, answers: Any) -> None:
 
 def _outcome(one: Try, folder: Path, peak: Peak) -> Outcome:
     from etviz.errors import EtvizError
+    from etviz.pipeline.service import spared_memory
     from tests.fuzz.operators import RefusedError, call
     from tests.fuzz.reading import READERS
 
@@ -207,7 +210,8 @@ def _outcome(one: Try, folder: Path, peak: Peak) -> Outcome:
     before, start = peak.reset(), time.process_time()
     try:
         read = functools.partial(call, one.how, *one.changes) if one.reader == "call" else READERS[one.reader]
-        kind, text = "value", str(read(files))
+        with spared_memory(MOST + sum(path.stat().st_size for path in files.values())):
+            kind, text = "value", str(read(files))
     except EtvizError as error:
         kind, text = type(error).__name__, str(error)
     except RefusedError as error:

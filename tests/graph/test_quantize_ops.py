@@ -66,26 +66,33 @@ def _torchao(kind: str) -> Graph:
 
 
 def test_every_registered_operator_is_recognised() -> None:
-    """In a process of its own: other tests import libraries that register more."""
+    """With those of ExecuTorch's formats of weights (GGUF, MX, NVFP4, int4), which torchao's library takes."""
     code = """
 import json, torch
+import executorch.extension.llm.export.gguf, executorch.extension.llm.export.int4
+import executorch.extension.llm.export.mx, executorch.extension.llm.export.nvfp4
 from etviz.graph.quantize_ops import LIBRARIES
 from etviz.upstream.libraries import load_operator_library
 for library in LIBRARIES:
     load_operator_library(library)
-print(json.dumps({str(s.name): s.overload_name or "default" for s in torch._C._jit_get_all_schemas()}))
+print(json.dumps([[str(s.name), s.overload_name or "default"] for s in torch._C._jit_get_all_schemas()]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    seen = set()
-    for name, overload in json.loads(done.stdout.splitlines()[-1]).items():
+    seen, formats = set(), set()
+    for name, overload in json.loads(done.stdout.splitlines()[-1]):
         library, _, operator = name.partition("::")
         for kind in ("quantize", "dequantize", "choose_qparams"):
             if library in ("quantized_decomposed", "torchao") and operator.startswith(kind):
                 assert conversion(f"{library}.{operator}.{overload}") == kind
                 assert conversion(f"{operator}_default_2") == kind == conversion(f"{library}_{operator}_default")
                 seen.add((library, kind))
+                formats.add(operator)
     assert len(seen) == 6
+    assert formats >= {f"dequantize_{name}" for name in ("gguf", "int4_tensor", "mx", "nvfp4")}
     assert not any(map(conversion, ("aten.add.Tensor", "aten.dequantize.self", "my_quantize_per_tensor", "linear")))
+    assert not any(
+        map(conversion, ("mine.quantize_weights.default", "llama.quantized_moe_ffn.default", "quantized_add"))
+    )
 
 
 @pytest.mark.parametrize("kind", SHARED)
