@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from etviz import __version__
 from etviz.cli import (
@@ -52,6 +53,21 @@ _NO_READER: Final = 141
 _INTERRUPTED: Final = 130
 _Misuse: Final = typer.BadParameter.__mro__[1]
 """Click's `UsageError`, which typer brings along under changing names."""
+
+
+class _Once(TyperCommand):
+    """A command whose options count once, unless they take several values: of two limits none wins silently."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            single = [
+                p for p in order if p.param_type_name == "option" and not (p.multiple or getattr(p, "count", False))
+            ]
+            for parameter in single:
+                if single.count(parameter) > 1:
+                    ctx.fail(f"{parameter.opts[0]} is given {single.count(parameter)} times; give it once")
+        return super().parse_args(ctx, args)
 
 
 def _version(value: bool) -> None:
@@ -106,7 +122,7 @@ def _add(heading: str, command: Callable[..., None], example: str) -> None:
     if "limits" in parameters:
         command = expanded(command, "limits", check.limit_options, check.limit_flags())
     name = command.__name__.replace("_", "-")
-    app.command(name, rich_help_panel=heading, epilog=f"Example: {example}")(command)
+    app.command(name, cls=_Once, rich_help_panel=heading, epilog=f"Example: {example}")(command)
 
 
 for _entry in _COMMANDS:

@@ -125,9 +125,11 @@ def limit_options(
     """The limits that options name."""
     found = {name: value for name, value in flags.items() if value is not None}
     for text in limits or []:
-        name, _, number = text.partition("=")
+        name, number = (part.strip() for part in text.partition("=")[::2])
+        if name in found:
+            raise UsageError(f"the limit {name} is given twice; give it once")
         try:
-            found[name.strip()] = float(number)
+            found[name] = float(number)
         except ValueError:
             raise UsageError(f"--limit must be NAME=NUMBER, found {text!r}; for example --limit max_ulp=16") from None
     return found

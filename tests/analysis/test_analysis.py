@@ -96,12 +96,13 @@ def test_a_row_of_outputs_gives_its_tensors(name: str, executed: Programs) -> No
     eager = pytree.tree_leaves(program.model(*program.inputs))
     outputs = program.inspection.outputs
     assert len(outputs) == len(eager) == len(returned)
-    for at, row in outputs.iterrows():
+    for at in range(len(outputs)):
+        row = outputs.iloc[at]
         reference, runtime = program.inspection.tensors(row)
         assert same(runtime, returned[row["output"]])
         torch.testing.assert_close(reference, eager[row["output"]], rtol=1e-4, atol=1e-5)
         found = (reference.double() - runtime.double()).square().mean().sqrt()
-        assert found.item() == pytest.approx(outputs["rmse"][at], rel=1e-6, abs=1e-12)
+        assert found.item() == pytest.approx(row["rmse"], rel=1e-6, abs=1e-12)
 
 
 def test_a_row_is_its_index_or_the_row_itself(residual: etviz.Inspection) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from executorch.exir import schema
-from executorch.exir._serialize._program import deserialize_pte_binary
+from executorch.exir._serialize._program import deserialize_pte_binary, serialize_pte_binary
 
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import read_etdump
@@ -233,3 +233,16 @@ def test_truncated_program_is_refused(runs: dict[str, Run], tmp_path: Path, keep
 def test_etdump_given_as_program_is_named(runs: dict[str, Run]):
     with pytest.raises(ArtifactError, match="looks like an ETDump"):
         read_program(runs["partly"].etdump)
+
+
+@pytest.mark.parametrize("order", [(200, 1), (0, 0), (1,), (0, 1, 2, 3, 3)])
+def test_a_dimension_order_that_is_none_is_refused(order: Sequence[int], runs: dict[str, Run], tmp_path: Path) -> None:
+    """Constants are read in this order, before anything compares them."""
+    file: Any = deserialize_pte_binary(runs["partly"].pte.read_bytes())
+    values = [value.val for value in file.program.execution_plan[0].values]
+    tensor: Any = next(value for value in values if isinstance(value, schema.Tensor) and value.dim_order)
+    tensor.dim_order = bytes(order)
+    path = tmp_path / "model.pte"
+    path.write_bytes(bytes(serialize_pte_binary(file)))
+    with pytest.raises(ArtifactError, match=r"model\.pte: .* a tensor's dimension order is impossible"):
+        read_program(path)

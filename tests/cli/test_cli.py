@@ -6,21 +6,24 @@ import json
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import typer
 from torch import nn
 
 import etviz
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.cli import console, main
-from etviz.cli.app import _COMMANDS  # pyright: ignore[reportPrivateUsage]
+from etviz.cli.app import _COMMANDS, app  # pyright: ignore[reportPrivateUsage]
 from etviz.pipeline.execute import execute
 from tests.programs import Executed
 
@@ -228,6 +231,11 @@ def test_bad_input_is_one_line_and_status_2(run: Run, executed: Make, arguments:
         ("gaps . --top -1", "'--top'"),
         ("report . --tensors x", "'--tensors'"),
         ("check . --max-rmse x", "'--max-rmse'"),
+        ("check . --max-rmse 1 --max-rmse 1e-9", "--max-rmse is given 2 times; give it once. etviz check --help"),
+        ("check . --max-rmse 1 --limit max_rmse=1e-9", "the limit max_rmse is given twice; give it once"),
+        ("check . --limit max_ulp=9 --limit max_ulp=1", "the limit max_ulp is given twice; give it once"),
+        ("check . --outputs --no-outputs", "--outputs is given 2 times; give it once. etviz check --help"),
+        ("gaps . --top 1 --by rmse --top 2", "--top is given 2 times; give it once. etviz gaps --help"),
         ("load-outputs nothing", "nothing: there is no such folder"),
     ],
 )
@@ -238,6 +246,67 @@ def test_bad_usage_is_one_line_and_status_2(run: Run, arguments: str, message: s
     assert message in err
     assert err.count("\n") == 1
     assert not out
+
+
+WRITES = {
+    "check --junit": (["check", "{folder}", "--junit", "{to}"], "<testsuite"),
+    "check --json": (["check", "{folder}", "--json", "{to}"], '"passed"'),
+    "check --markdown": (["check", "{folder}", "--markdown", "{to}"], "|"),
+    "check --write-baseline": (["check", "{folder}", "--write-baseline", "{to}"], '"format"'),
+    "compare -o": (["compare", "{folder}", "{folder}", "-o", "{to}"], "<!doctype html>"),
+    "load-outputs -o": (["load-outputs", "outputs", "--record", "{folder}", "-o", "{to}"], "<!doctype html>"),
+    "outputs --plot": (["outputs", "{folder}", "--plot", "{to}"], "\x89PNG"),
+    "report -o": (["report", "{folder}", "-o", "{to}"], "<!doctype html>"),
+    "report --svg": (["report", "{folder}", "-o", "report.html", "--svg", "{to}"], "<svg"),
+}
+"""Each option that names a file to write, and what the file holds."""
+
+
+def test_every_option_that_writes_a_file_is_known() -> None:
+    """Folders (demo, dump, run, probe) are made, not written through."""
+    commands: Any = typer.main.get_command(app)
+    known = {
+        f"{name} {option.opts[0]}"
+        for name, command in commands.commands.items()
+        for option in command.params
+        if (getattr(option, "help", "") or "").startswith(("Write", "Also draw", "The HTML", "Store"))
+    }
+    assert known == {*WRITES}
+
+
+@pytest.mark.parametrize("option", WRITES)
+def test_outputs_go_through_links_pipes_and_devices(option: str, run: Run, executed: Make, tmp_path: Path) -> None:
+    """As root, a file in the place of a device would take it from every process of the machine."""
+    program = executed("residual_cnn")
+    arguments, content = WRITES[option]
+    (tmp_path / "outputs").mkdir()
+    for at, row in program.inspection.outputs.iterrows():
+        program.inspection.tensors(row)[1].numpy().tofile(tmp_path / "outputs" / f"model-{at}.bin")
+    (tmp_path / "runs").mkdir()
+    link, real, pipe, null = (tmp_path / name for name in ("link.png", "runs/real.png", "pipe.png", "null.png"))
+    link.symlink_to(real)
+    os.mkfifo(pipe)
+    if os.geteuid() == 0:
+        os.mknod(null, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    else:
+        null.symlink_to(os.devnull)
+
+    def write(to: Path) -> None:
+        status, _, err = run(*(argument.format(folder=program.folder, to=to) for argument in arguments))
+        assert status == 0, err
+
+    write(link)
+    assert link.is_symlink()
+    assert content in real.read_bytes().decode("latin-1").lower() or content in real.read_bytes().decode("latin-1")
+    with (tmp_path / "piped").open("wb") as file:
+        reader = subprocess.Popen(["timeout", "60", "cat", pipe], stdout=file)
+        write(pipe)
+        reader.wait()
+    piped = (tmp_path / "piped").read_bytes().decode("latin-1")
+    assert content in piped.lower() or content in piped
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    write(null)
+    assert stat.S_ISCHR(null.stat().st_mode)
 
 
 def test_without_arguments_there_is_help(run: Run) -> None:

@@ -50,7 +50,7 @@ def test_displayed_loads_end_where_they_began(
     """Only the newest views keep what nobody else holds; a zoom and a closed view keep nothing."""
     program = executed("encoder")
     names = {kind: program.path(kind) for kind in ("etdump", "etrecord", "debug_buffer", "record", "pte")}
-    files = {kind: tmp_path / path.name for kind, path in names.items()}
+    files: dict[str, Any] = {kind: tmp_path / path.name for kind, path in names.items()}
     for kind, path in files.items():
         shutil.copy(names[kind], path)
     if not foreign:

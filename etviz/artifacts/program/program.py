@@ -447,11 +447,14 @@ def _read_tensors(tables: FlatTables) -> list[TensorSpec]:
     dynamism = tables.scalar(8, "<i1").tolist()
     sizes = tables.vectors(2, "<i4")
     tables.buffer.require(_plausible(sizes.length, sizes.flat()), tables.at, "a tensor's sizes are impossible")
+    shapes, orders = list(sizes.tuples()), list(tables.vectors(3, "<u1").tuples())
+    ordered = [not order or sorted(order) == [*range(len(shape))] for shape, order in zip(shapes, orders, strict=True)]
+    tables.buffer.require(np.array(ordered, bool), tables.at, "a tensor's dimension order is impossible")
     planned = zip(memory.present.tolist(), memory.scalar(0, "<u4").tolist(), offset.tolist(), strict=True)
     columns = zip(
         tables.scalar(0, "<i1").tolist(),
-        sizes.tuples(),
-        tables.vectors(3, "<u1").tuples(),
+        shapes,
+        orders,
         (_DYNAMISM[item] if 0 <= item < len(_DYNAMISM) else f"unknown({item})" for item in dynamism),
         tables.scalar(5, "<u4").tolist(),
         ((place, start) if has else None for has, place, start in planned),
