@@ -1,7 +1,6 @@
 r"""Recorded calls: the file ``calls.bin``, in which an app keeps the inputs of every call of a program.
 
-All numbers are little-endian. The file begins with the eight bytes ``ETVCALLS`` and the version, a u32 (1). Records
-follow, each with its length first, so that a record that was cut off is noticed:
+Numbers are little-endian. The file begins with the eight bytes ``ETVCALLS`` and the version, a u32 (1). Each record:
 
 ====== =====================================================
 u32    number of bytes of the record after this number
@@ -10,8 +9,7 @@ u8     kind: ``C`` a call, ``R`` a reset, ``N`` a note, ``L`` the limit was reac
 
 - ``R`` (the program was loaded, or its state was reset) and ``N`` (a note, such as ``generate``): UTF-8 text.
 - ``L``: nothing; later calls were not recorded.
-- ``C``: u16 length of the method's name, the name, u16 number of inputs, and then each input, in the order in which
-  the program takes them:
+- ``C``: u16 length of the method's name, the name, u16 number of inputs, and each input in the program's order:
 
 ====== =====================================================
 u8     0 nothing, 1 tensor, 2 int, 3 double, 4 bool
@@ -41,34 +39,21 @@ from etviz.artifacts.scalar_types import READ_TYPES, SCALAR_TYPES, torch_dtype
 from etviz.errors import ArtifactError, UsageError
 
 FILE: Final = "calls.bin"
-"""Name of the file in the folder of a recording."""
 MAGIC: Final = b"ETVCALLS"
 VERSION: Final = 1
 LIMIT: Final = 1 << 30
-"""Maximum number of bytes of a recording."""
+"""Maximum bytes of a recording."""
 _MOST: Final = 1 << 20
 """Maximum number of records that are read."""
 _LONGEST: Final = 4096
-"""Maximum number of bytes of a note."""
+"""Maximum bytes of a note."""
 _WHAT: Final = "a recording of calls"
 _ADVICE: Final = "record the calls with etviz.record_calls or etviz_calls.h"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """One call.
-
-    Attributes
-    ----------
-    method
-        Name of the method.
-    inputs
-        Flat inputs: tensors, numbers, None.
-    fresh
-        True if the program was loaded or reset since the call before.
-    notes
-        Notes since the call before.
-    """
+    """One call: its flat inputs, the `notes` since the call before, and `fresh` after a load or reset."""
 
     method: str
     inputs: tuple[Any, ...]
@@ -78,19 +63,7 @@ class RecordedCall:
 
 @dataclass(frozen=True, slots=True)
 class CallLog:
-    """The calls of a program, in order.
-
-    Attributes
-    ----------
-    path
-        The file.
-    calls
-        Whole calls.
-    notes
-        Notes after the last call.
-    cut
-        What is missing at the end, a sentence; empty if nothing is.
-    """
+    """The calls of a program, in order; `notes` follow the last call, and `cut` says what is missing at the end."""
 
     path: str
     calls: tuple[RecordedCall, ...]
@@ -98,7 +71,7 @@ class CallLog:
     cut: str = ""
 
     def inputs(self, method: str | None = None) -> list[Any]:
-        """The inputs of the calls of a method, as `etviz.load` takes them; pairs with its name where there are several.
+        """The inputs of a method's calls, as `etviz.load` takes them; pairs with its name where there are several.
 
         Raises
         ------
@@ -115,15 +88,7 @@ class CallLog:
 
 
 class Writer:
-    """Appends records to the file of a folder.
-
-    Parameters
-    ----------
-    folder
-        Made if it is missing; an earlier recording in it is replaced.
-    limit
-        Maximum number of bytes; what comes then is left out, and the file says so.
-    """
+    """Replaces the recording in a folder, made if missing; after `limit` bytes it writes ``L`` and stops."""
 
     def __init__(self, folder: PathLike, limit: int = LIMIT) -> None:
         target = Path(os.fspath(folder))
@@ -177,21 +142,12 @@ def _written(value: Any) -> list[bytes]:
 
 
 def call_file(path: PathLike) -> Path:
-    """The file of a recording, given itself or its folder."""
     found = Path(os.fspath(path))
     return found / FILE if found.is_dir() else found
 
 
 def read_calls(path: PathLike) -> CallLog:
-    """Read the calls of a folder, or of its file.
-
-    A record that was cut off ends the recording; `CallLog.cut` says so.
-
-    Raises
-    ------
-    ArtifactError
-        If the file is missing or is no recording, has another version, or a record contradicts itself.
-    """
+    """Read the calls of a folder, or of its file; `CallLog.cut` reports a truncated record."""
     name = str(call_file(path))
     data = memoryview(open_artifact(name, _WHAT, _ADVICE))
     start = len(MAGIC) + 4
@@ -234,8 +190,6 @@ def read_calls(path: PathLike) -> CallLog:
 
 
 class _Record:
-    """The bytes of one record."""
-
     def __init__(self, data: memoryview, path: str, start: int) -> None:
         self._data, self._path, self._start, self._at = data, path, start, 0
 

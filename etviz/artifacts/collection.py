@@ -1,7 +1,6 @@
-"""Finds artifacts in a folder, a zip, a gzip file or a device's log with base64.
+"""Finds artifacts by their names in a folder, a zip, a gzip file or a device's log with base64.
 
-File names identify the kinds, as ExecuTorch's tutorials, its runners and etviz write them. Archives are untrusted.
-Only plain files are unpacked, into a temporary folder, up to a limit of size.
+Archives are untrusted: only plain files are unpacked, into a temporary folder, up to a limit of size.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _ALONE: Final = frozenset(name for names in USUAL.values() for name in names if 
 """Names that identify one kind and match no pattern of another."""
 _MOST_RATIO: Final = 200
 _PACKED: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""Compression methods of zip archives that can be unpacked in pieces."""
+"""Compression methods that can be unpacked in pieces."""
 _ALWAYS_ALLOWED: Final = 64 << 20
 _MOST_FILES: Final = 10_000
 _LONGEST_NAME: Final = 255
@@ -59,8 +58,7 @@ _ARCHIVE_ADVICE: Final = "copy the archive again, or unpack it and give the fold
 class Collection:
     """Artifacts by kind.
 
-    `keep_alive` holds the temporary folder of unpacked files. `cycles` is True if a microcontroller's log reports
-    cycles.
+    `keep_alive` holds the folder of unpacked files; `cycles` is True if a microcontroller's log reports cycles.
     """
 
     paths: dict[str, Path]
@@ -77,7 +75,7 @@ def is_collection(source: PathLike) -> bool:
 
 
 def collect(source: PathLike, given: Container[str] = ()) -> Collection:
-    """Find the artifacts in a folder, an archive or a log, except the `given` kinds.
+    """Find all but the `given` kinds.
 
     Raises
     ------
@@ -105,19 +103,12 @@ def collect(source: PathLike, given: Container[str] = ()) -> Collection:
 
 
 def may_be_artifact(path: Path) -> bool:
-    """True if `collect` may open a file with this name."""
     name = Path(path.name.removesuffix(".gz"))
     return any(map(name.match, chain.from_iterable(USUAL.values())))
 
 
 def by_name(folder: Path, kind: str, shown: Path | None = None) -> Path | None:
-    """Return the file of a kind in a folder, or None. Messages call the folder `shown`.
-
-    Raises
-    ------
-    UsageError
-        If several files match.
-    """
+    """Return the file of a kind in a folder, which messages call `shown`; `UsageError` if several match."""
     for pattern in USUAL[kind]:
         found = (path for path in folder.glob(pattern) if path.is_file() and not _NOT.fullmatch(path.name))
         fitting = sorted(path for path in found if path.name == pattern or path.name not in _ALONE)

@@ -91,13 +91,7 @@ class MappedFile(mmap.mmap):
         self._path, self._state, self._looked = path, _state_of(state), -math.inf
 
     def check(self) -> None:
-        """Check that the file is unchanged; the known state may be a moment old.
-
-        Raises
-        ------
-        FileChangedError
-            If it changed.
-        """
+        """Raise `FileChangedError` if the file changed; the known state may be a moment old."""
         if (moment := time.perf_counter()) - self._looked < _MOMENT:
             return
         with contextlib.suppress(OSError):  # it has another name now, or none, and stays as it is
@@ -105,7 +99,7 @@ class MappedFile(mmap.mmap):
         self._looked = moment
 
     def read_into(self, out: memoryview, start: int) -> bool:
-        """Read bytes of the file into `out` without mapping them, in half the time. Return False on failure.
+        """Read into `out` without mapping, in half the time. Return False on failure.
 
         Reading fails if the file was renamed or removed; the bytes are still mapped then.
         """
@@ -136,19 +130,9 @@ def check_unchanged(data: memoryview) -> None:
 
 
 def open_artifact(path: PathLike, what: str, advice: str) -> MappedFile:
-    """Map a file read-only into memory.
+    """Map a file read-only.
 
-    Parameters
-    ----------
-    what
-        The expected kind, with its article: "an ETDump".
-    advice
-        How to make such a file, for error messages.
-
-    Raises
-    ------
-    ArtifactError
-        If it is missing, a directory, empty or unreadable.
+    Messages name it `what`, with an article ("an ETDump"), and say with `advice` how to make one.
     """
     name = path_of(path, what)
     try:
@@ -210,15 +194,7 @@ def wrong_kind(path: PathLike, head: bytes, what: str, advice: str) -> ArtifactE
 
 
 class Residency:
-    """Releases the pages of a mapped file while it is read, to bound memory.
-
-    Pages stay in the system's cache and are mapped again on access.
-
-    Parameters
-    ----------
-    data
-        The mapped file, or a part of it.
-    """
+    """Releases the pages of a mapped file while it is read, to bound memory; access maps them again."""
 
     def __init__(self, data: memoryview) -> None:
         self._map = data.obj if isinstance(data.obj, mmap.mmap) else None
@@ -294,7 +270,7 @@ def stored_bytes(data: memoryview, info: zipfile.ZipInfo) -> memoryview:
 
 
 def stored_at(data: memoryview, info: zipfile.ZipInfo) -> int:
-    """Offset of the bytes of an uncompressed member.
+    """Offset of an uncompressed member's bytes.
 
     Raises
     ------
@@ -315,23 +291,20 @@ def stored_at(data: memoryview, info: zipfile.ZipInfo) -> int:
 def whole_file(path: PathLike, what: str, *, through: bool = True) -> Generator[Path]:
     """Yield a temporary path; its content becomes that of `path` at the end.
 
-    A file is replaced as a whole, and the file that a link names in the link's place. A device, a pipe, and a file
-    whose folder takes no other are written into. Until then only the owner can read the content.
+    A link stays, its file is replaced. A device, a pipe, and a file whose folder takes no other are written into.
+    Until the end only the owner can read the content.
 
     Parameters
     ----------
-    path
-        The file to create or to replace, or a device or pipe to write to.
     what
         The content, with its article: "the report".
     through
-        False replaces whatever is at `path`, also a link: for files that etviz names in a folder of others.
+        False replaces a link itself: for files that etviz names in a folder of others.
 
     Raises
     ------
     ArtifactError
-        If it can't be written: the disk is full, there is no permission. An earlier file at `path` stays, also after
-        an interrupt.
+        If it can't be written. An earlier file at `path` stays, also after an interrupt.
     """
     target = check_target(path, what) if through else Path(path)
     try:
@@ -351,7 +324,7 @@ def whole_file(path: PathLike, what: str, *, through: bool = True) -> Generator[
 
 
 def _is_replaced(target: Path) -> bool:
-    """False for what has to be written into: a device, a pipe, a descriptor, a file whose folder takes no other."""
+    """False for a device, a pipe, a descriptor, and a file whose folder takes no other."""
     if _is_descriptor(target) or (target.exists() and not target.is_file()):
         return False
     return not target.exists() or os.access(target.parent, os.W_OK | os.X_OK)
@@ -372,13 +345,7 @@ def _followed(path: Path) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder to write into, if it is missing.
-
-    Raises
-    ------
-    ArtifactError
-        If it can't be created or written to.
-    """
+    """Create a folder if it is missing; `ArtifactError` if it can't be created or written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -444,13 +411,7 @@ def only_user(folder: Path) -> Generator[None]:
 
 @contextmanager
 def whole_folder(path: Path, what: str) -> Generator[Path]:
-    """Yield a temporary folder beside `path`; it replaces `path` at the end.
-
-    Raises
-    ------
-    ArtifactError
-        If it can't be written. An earlier folder at `path` stays.
-    """
+    """Yield a temporary folder beside `path`; it replaces `path` at the end, or `path` stays."""
     try:
         with _workshop(path.parent) as folder:
             fresh, old = folder / "new", folder / "old"
@@ -476,13 +437,7 @@ def _workshop(parent: Path) -> Generator[Path]:
 
 
 def check_target(path: PathLike, what: str) -> Path:
-    """Refuse an impossible file name before any work is done for it; return what a link names in the end.
-
-    Raises
-    ------
-    ArtifactError
-        If `path` is a folder or no valid name, its folder is missing, or it may not be written to.
-    """
+    """Refuse a folder, an invalid name or one that can't be written, before any work; follow links."""
     target = Path(path_of(path, what))
     try:
         target = _followed(target)
@@ -512,19 +467,9 @@ def _unwritable(path: PathLike, what: str, error: OSError) -> ArtifactError:
 
 @contextmanager
 def room_for(*folders: PathLike) -> Generator[None]:
-    """Turn any failure on a full disk into one clear error.
+    """Turn any failure on a full disk, of these folders or the temporary one, into an `ArtifactError`.
 
     The check runs before temporary files are removed.
-
-    Parameters
-    ----------
-    folders
-        Folders that are written to, besides the system's temporary folder.
-
-    Raises
-    ------
-    ArtifactError
-        In place of the original error, if a disk is full.
     """
     try:
         yield
@@ -564,7 +509,7 @@ def parse_json(data: bytes | memoryview, most: int = _MOST_VALUES) -> Any:
     Raises
     ------
     ValueError
-        If it is not JSON, is nested too deeply, or holds millions of values.
+        If it is not JSON, is nested too deeply, or holds more than `most` values.
     """
     text = bytes(data)
     if len(text) > most and sum(map(text.count, _SEPARATORS)) > most:
@@ -592,17 +537,7 @@ def _integer(digits: str) -> int:
 
 @contextlib.contextmanager
 def collection_paused() -> Generator[None]:
-    """Pause the garbage collector; its state is restored at the end.
-
-    Examples
-    --------
-    >>> import gc
-    >>> with collection_paused():
-    ...     gc.isenabled()
-    False
-    >>> gc.isenabled()
-    True
-    """
+    """Pause the garbage collector; its state is restored at the end."""
     if not gc.isenabled():
         yield
         return

@@ -1,10 +1,8 @@
 """Checked, vectorised reading of flatbuffers.
 
-Upstream's `flatbuffers` runtime trusts every offset. Artifacts may be truncated or damaged, so this reader checks each
-offset and length first. All tables of a vector are read together, one column per field: thousands of events take
-milliseconds.
-
-The schema's depth is fixed, so cyclic offsets can't loop. A budget proportional to the file bounds the total work.
+Upstream's `flatbuffers` runtime trusts every offset; this reader checks each offset and length first. All tables of a
+vector are read together, one column per field: thousands of events take milliseconds. The schema's depth is fixed, so
+cyclic offsets can't loop. A budget proportional to the file bounds the total work.
 """
 
 from __future__ import annotations
@@ -28,15 +26,7 @@ _COST_OF_A_TABLE = 64
 
 
 class FlatBuffer:
-    """The bytes of one flatbuffer.
-
-    Parameters
-    ----------
-    data
-        Bytes, a memoryview or an mmap; never copied as a whole.
-    advice
-        Advice for a user with a damaged file.
-    """
+    """The bytes of one flatbuffer, never copied as a whole; `advice` is for a user with a damaged file."""
 
     def __init__(self, data: Any, path: str, what: str, advice: str) -> None:
         self.data = memoryview(data)
@@ -92,13 +82,7 @@ class FlatBuffer:
 
 
 class FlatTables:
-    """Tables of one type, read column by column. An absent table reads as all defaults.
-
-    Parameters
-    ----------
-    at
-        (n,) byte positions, -1 for an absent table.
-    """
+    """Tables of one type at (n,) byte positions, read column by column; -1 is an absent table of defaults."""
 
     def __init__(self, buffer: FlatBuffer, at: Ints) -> None:
         self.buffer = buffer
@@ -185,13 +169,7 @@ class FlatTables:
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """A vector of scalars or of tables in each of n tables; absent vectors are empty.
-
-    Attributes
-    ----------
-    start
-        (n,) byte position of the first element.
-    """
+    """A vector in each of n tables; `start` is (n,) byte positions of first elements, absent vectors are empty."""
 
     buffer: FlatBuffer
     start: Ints

@@ -11,12 +11,9 @@ from etviz.errors import UsageError
 
 
 def as_files(artifacts: Mapping[str, Any]) -> tuple[dict[str, Any], Scratch | None]:
-    """Return artifacts as paths. Those in memory are written to a temporary folder, which is returned too.
+    """Return artifacts as paths, and the temporary folder of those that were in memory.
 
-    Parameters
-    ----------
-    artifacts
-        By kind: a path, None, bytes, or an object with upstream's ``save(path)``, for example an `ETRecord`.
+    Values by kind are paths, None, bytes, or objects with upstream's ``save(path)``.
 
     Raises
     ------

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _ADVICE: Final = "give a .safetensors, .npz, .npy, .pt or raw file, or a list of raw files (.txt)"
 _RAW: Final = re.compile(r"(?P<path>.+):(?P<dtype>[a-z]+[0-9a-z_]*):(?P<shape>(?:\d+(?:[x,]\d+)*)?)")
 _UNPACKED: Final = 256 << 20
-"""Maximum number of bytes of packed arrays beyond the size of their file."""
+"""Maximum bytes of packed arrays beyond the size of their file."""
 _LARGEST_LIST: Final = 4 << 20
 _MOST_FILES: Final = 20_000
 _BLOCK: Final = 1 << 20
@@ -51,14 +51,14 @@ def read_inputs(
     Parameters
     ----------
     path
-        One file or several. ``.safetensors``, ``.npz`` or a dict in a ``.pt``: the tensors of one execution, by the
-        names of the method's inputs, else in the order of the numbers in their names, else of their names. ``.npy``:
-        one tensor. ``.pt``: a tensor, or a tuple or list of them; a list of tuples holds several executions. A text
-        file (``input_list.txt``): a line for each execution, with the paths of raw files (or ``name:=path``) beside it.
-        Anything else is the raw file of one input, which may say what it holds: ``x.bin:float32:1x3x224x224``. Of
-        several files, those with one input each make an execution when there are as many as the method takes.
+        One file or several. ``.safetensors``, ``.npz`` or a dict in a ``.pt``: one execution's tensors, by the names of
+        the method's inputs, else in the order of the numbers in their names, else of their names. ``.npy``: one tensor.
+        ``.pt``: a tensor, or a tuple or list of them; a list of tuples holds several executions. A text file
+        (``input_list.txt``): for each execution a line with paths of raw files (or ``name:=path``) beside it. Anything
+        else is the raw file of one input, which may state its type: ``x.bin:float32:1x3x224x224``. Files with one input
+        each make an execution when there are as many as the method takes.
     method, graph
-        Tell the names of the inputs, and dtype and shape of what a raw file holds.
+        Give the names of the inputs, and dtype and shape of raw files.
 
     Raises
     ------
@@ -113,17 +113,7 @@ def _runs(found: Any, names: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def read_values(path: PathLike) -> Any:
-    """The content of a ``.safetensors``, ``.npz``, ``.npy`` or ``.pt`` file, independent of the file.
-
-    Returns
-    -------
-    A tensor; tensors by name; or the lists, tuples, dicts and plain values of a ``.pt``.
-
-    Raises
-    ------
-    ArtifactError
-        If it is missing, damaged, or far larger than the file.
-    """
+    """The content of a file with an ending of `READABLE`: a tensor, or lists, tuples, dicts and plain values."""
     reader = _READERS[Path(path).suffix.lower()]
     with memoryview(open_artifact(path, "a file with inputs", _ADVICE)) as data:
         try:
@@ -195,7 +185,6 @@ _READERS: Final[dict[str, Callable[[memoryview, str], Any]]] = {
     ".pth": _pt,
 }
 READABLE: Final = tuple(_READERS)
-"""File name endings that `read_values` reads."""
 
 
 def _ordered(names: list[str], expected: Sequence[str]) -> list[str]:
@@ -226,7 +215,7 @@ def _listed(path: Path) -> list[list[Path]]:
 
 
 def _beside(path: Path, item: Path) -> Path:
-    """A file of a list, below the list's folder. A list may come from others, so it reaches no file elsewhere."""
+    """A file below the list's folder. A list may come from others, so it reaches no file elsewhere."""
     near, beside, folder = path.parent / item, path.parent / item.name, path.parent.resolve()
     there = [found for found in (near, beside) if os.path.isfile(found)]  # noqa: PTH113 - takes a name of any length
     inside = [found for found in there if found.resolve().is_relative_to(folder)]

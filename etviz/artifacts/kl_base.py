@@ -31,17 +31,7 @@ _ADVICE: Final = "write it with: llama-perplexity -m MODEL -f TEXT --kl-divergen
 
 @dataclass(frozen=True, slots=True)
 class KlBase:
-    """Reference log probabilities of a text in chunks.
-
-    Attributes
-    ----------
-    path
-        The file.
-    context, vocabulary
-        Tokens of a chunk, and of the vocabulary.
-    tokens
-        Token ids, int32 of shape [chunks, context].
-    """
+    """Reference log probabilities of a text; `tokens` are int32 of shape [chunks, context]."""
 
     path: str
     context: int
@@ -54,13 +44,7 @@ class KlBase:
         return range(self.context // 2, self.context - 1)
 
     def log_probabilities(self, chunk: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Log probabilities of a chunk, and their step at each position.
-
-        Returns
-        -------
-        tuple
-            float64 of shape [scored positions, vocabulary] in nats, and float64 of shape [scored positions].
-        """
+        """A chunk's log probabilities, float64 [scored positions, vocabulary] in nats, and their steps by position."""
         count, width = len(self.scored), _width(self.vocabulary)
         start = _HEADER.size + self.tokens.nbytes + chunk * count * width * 2
         with open_artifact(self.path, _WHAT, _ADVICE) as data:
@@ -80,13 +64,7 @@ def _width(vocabulary: int) -> int:
 
 
 def read_kl_base(path: PathLike) -> KlBase:
-    """Read the header and the token ids; log probabilities are read chunk by chunk.
-
-    Raises
-    ------
-    ArtifactError
-        If the file can't be read, or is damaged or truncated.
-    """
+    """Read the header and the token ids; log probabilities are read chunk by chunk."""
     with open_artifact(path, _WHAT, _ADVICE) as data:
         if len(data) < _HEADER.size or data[: len(_MARK)] != _MARK:
             raise ArtifactError(path, f"it is not {_WHAT}: it does not begin with {_MARK.decode()}", _ADVICE)

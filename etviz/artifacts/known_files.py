@@ -1,8 +1,8 @@
 """Remembers which files this user's etviz wrote here, or a child process evaluated without harm.
 
-A file is identified by device, inode, size and times of change. A copy, a download, an unpacked archive or an edited
-file counts as another file. The ledger holds the most recent digests and is readable by its owner only. If it can't be
-read or written, no file is known.
+A file is identified by device, inode, size and times of change, so a copy or an edited file counts as another one. The
+ledger holds the most recent digests and is readable by its owner only. If it can't be read or written, no file is
+known.
 """
 
 from __future__ import annotations
@@ -24,13 +24,7 @@ _MOST: Final = 4000
 
 
 def identity(path: PathLike) -> str:
-    """A digest of this state of a file on this machine.
-
-    Raises
-    ------
-    OSError
-        If the file does not exist.
-    """
+    """A digest of this state of a file on this machine; `OSError` if it does not exist."""
     found = Path(path).stat()
     parts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()

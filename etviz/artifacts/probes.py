@@ -1,7 +1,4 @@
-"""``probes.json``: the probe and the output that return the value of each instruction.
-
-It is written beside a program's probes. `read_table` refuses tables with impossible numbers.
-"""
+"""``probes.json`` beside a program's probes: the probe and the output that return each instruction's value."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from etviz.artifacts.files import PathLike, open_artifact, parse_json, whole_fil
 from etviz.errors import ArtifactError
 
 FILE: Final = "probes.json"
-"""Name of the table in the folder of the probes."""
 MODEL: Final = "model"
 """Name for the outputs of the unmodified program."""
 MAGIC: Final = 0x6574_7669_7A70
@@ -31,12 +27,10 @@ class ProbeValue:
 
     Attributes
     ----------
-    dtype, shape
-        Of the tensor; the shape's upper bound if it is `dynamic`.
+    shape
+        The upper bound if it is `dynamic`, known at run time only.
     order
         Dimensions from outermost to innermost in memory.
-    dynamic
-        True if the shape is known at run time only.
     inside
         Name of the value inside a delegate, empty for an instruction's value.
     """
@@ -53,7 +47,7 @@ class ProbeValue:
 
 @dataclass(frozen=True, slots=True)
 class ProbeEntry:
-    """One probe program: its values, its number of outputs, and the expected content of its last output, the mark."""
+    """One probe program; `mark` is the expected content of its last output."""
 
     name: str
     values: tuple[ProbeValue, ...]
@@ -68,7 +62,7 @@ class ProbeTable:
     Attributes
     ----------
     own
-        Number of outputs of the unmodified program. They are the first outputs of every probe.
+        Number of outputs of the unmodified program, the first ones of every probe.
     missing
         By instruction: why no probe has its values.
     """
@@ -86,13 +80,6 @@ class ProbeTable:
 
 
 def write_table(table: ProbeTable, path: PathLike) -> None:
-    """Write a table.
-
-    Raises
-    ------
-    ArtifactError
-        If the file can't be written.
-    """
     body = asdict(table) | {"format": "etviz-probes", "version": VERSION}
     body.pop("path")
     with whole_file(path, "the table of probes", through=False) as partial:
@@ -100,13 +87,7 @@ def write_table(table: ProbeTable, path: PathLike) -> None:
 
 
 def read_table(path: PathLike) -> ProbeTable:
-    """Read a table.
-
-    Raises
-    ------
-    ArtifactError
-        If it is missing, of another kind, or damaged.
-    """
+    """Read a table; `ArtifactError` if it is missing, of another kind, damaged, or has impossible numbers."""
     try:
         body = parse_json(memoryview(open_artifact(path, "a table of probes", _ADVICE)))
         if not isinstance(body, dict) or body.get("format") != "etviz-probes":

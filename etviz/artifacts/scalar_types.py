@@ -1,7 +1,4 @@
-"""ExecuTorch's scalar type codes and their NumPy dtypes.
-
-`executorch/schema/scalar_type.fbs` defines the codes, the same in ETDumps, programs and bundles.
-"""
+"""The scalar type codes of `executorch/schema/scalar_type.fbs`, shared by all artifacts, and their NumPy dtypes."""
 
 from __future__ import annotations
 
@@ -14,14 +11,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScalarType:
-    """The element type of a tensor.
+    """The element type of a tensor, by its name in torch.
 
-    Attributes
-    ----------
-    name
-        Its name in torch, for example "float32".
-    numpy
-        The NumPy dtype of its bytes, little-endian. For bfloat16 and float8: of their bits.
+    `numpy` is the little-endian dtype of its bytes; for bfloat16 and float8, of their bits.
     """
 
     code: int
@@ -66,7 +58,6 @@ ITEM_SIZES = {item.name: item.itemsize for item in SCALAR_TYPES.values()}
 _OPAQUE: Final = frozenset(("qint8", "quint8", "qint32", "bits16"))
 """Types without computation in torch. Viewing bytes as a type that needs a scale ends the process."""
 READ_TYPES = {item.name: item for item in SCALAR_TYPES.values() if item.name not in _OPAQUE}
-"""Types that torch reads, by name."""
 
 
 def torch_dtype(name: str) -> torch.dtype | None:

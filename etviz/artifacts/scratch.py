@@ -27,12 +27,9 @@ _LONGEST: Final = 5.0
 
 
 class Scratch:
-    """A new folder that only its owner can read. It is removed with this object, or with the process.
+    """A new folder, readable by its owner only, removed with this object or with the process.
 
-    Parameters
-    ----------
-    folder
-        Where to make it; by default the system's temporary folder. Elsewhere its name begins with a dot.
+    In a `folder` other than the system's temporary one its name begins with a dot.
 
     Raises
     ------

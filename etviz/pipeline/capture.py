@@ -1,8 +1,7 @@
 """An ExecuTorch program, as it was emitted, to etviz's own graph form.
 
 `to_executorch()` rewrites the edge program in place, but nothing is lost: the out variants map back to functional
-operators one to one, and every instruction of the runtime has one node. So the emitted program is all that exact
-pairing needs, and it can be taken at any time after lowering.
+operators one to one, and every instruction has one node. So the emitted program is all that exact pairing needs.
 """
 
 from __future__ import annotations
@@ -81,10 +80,7 @@ def _written(node: Node) -> Written:
 
 
 def _capture_mutations(graph: Graph, signature: ExportGraphSignature, prefix: str) -> None:
-    """Take write-backs of buffers out of the graph's outputs.
-
-    Before emission they are outputs of the graph; in the emitted program they are `copy_` nodes instead.
-    """
+    """Take write-backs of buffers out of the graph's outputs; in the emitted program they are `copy_` nodes."""
     buffers = {i.name: i.target for i in graph.inputs if i.kind == "buffer"}
     for node in graph.nodes:
         if node.target == "aten.copy_.default" and isinstance(node.args[0], Ref) and node.args[0].name in buffers:
@@ -236,7 +232,7 @@ def _origins(fx: FxNode) -> dict[str, Any]:
 
 
 def _origin(fx: FxNode) -> str:
-    """Name of the operator in the program that was exported: the eldest ancestor that is an operator."""
+    """Name of the eldest ancestor that is an operator: that of the exported program."""
     name, sources = fx.name, fx.meta.get("from_node") or []
     while sources:
         source = sources[-1]
@@ -256,16 +252,10 @@ def _module(stack: Any) -> str:
 
 
 def number_instructions(graph: Graph, instructions: list[str]) -> bool:
-    """Give every node the id of the instruction that the runtime executes for it.
+    """Give every node the id of its instruction; False where the two do not fit, and later nodes keep -1.
 
-    Nodes and instructions come in the same order, but a static view has no instruction, and jumps and moves have no
-    node, so the two are walked together and matched by operator. The instructions that count the rounds of a loop have
-    no node either.
-
-    Returns
-    -------
-    bool
-        False where the two do not fit: nodes from there on keep -1.
+    Nodes and instructions have the same order and are matched by operator. A static view has no instruction; jumps,
+    moves, and the instructions that count the rounds of a loop have no node.
     """
     position = 0
     for node in graph.walk():
@@ -300,13 +290,7 @@ def _after_loop(node: Node, instructions: list[str], position: int) -> int:
 def check_reference(
     reference: ExportedProgram | Mapping[str, ExportedProgram] | None, methods: list[str]
 ) -> dict[str, ExportedProgram]:
-    """The float programs by method.
-
-    Raises
-    ------
-    UsageError
-        If one is not an exported program, or answers no method.
-    """
+    """The float programs by method; `UsageError` if one is not an exported program, or answers no method."""
     from torch.export import ExportedProgram
 
     if reference is None:
@@ -326,7 +310,7 @@ def check_reference(
 
 
 def capture_reference(program: ExportedProgram, method: str, constants: dict[str, torch.Tensor]) -> Graph:
-    """The float graph of one method, its weights added to `constants` as ``reference/<method>//<name>``.
+    """A method's float graph, its weights added to `constants` as ``reference/<method>//<name>``.
 
     Where it changes values in place it is made functional first (``relu_`` becomes ``relu``), which takes seconds on
     large models; nodes keep the exported operator's name as `Node.origin`.

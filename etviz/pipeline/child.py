@@ -129,8 +129,6 @@ def _alterations(request: dict[str, Any], step: Callable[[int], None]) -> dict[s
 
 @dataclass(frozen=True)
 class _GivenPiece:
-    """The subject of a request."""
-
     graph: Graph
     constants: dict[str, torch.Tensor]
     inputs: list[Any]

@@ -1,7 +1,4 @@
-"""Why upstream can't take a model, in a few lines: the problem, its place in the model, and what to do.
-
-Upstream's message is often a page per branch. It stays the error's cause.
-"""
+"""Turns upstream's message, often a page per branch, into a few lines: problem, place in the model, what to do."""
 
 from __future__ import annotations
 
@@ -73,7 +70,7 @@ def complaint(error: Exception, advice: str = "") -> str:
 
 
 def place(error: BaseException) -> str:
-    """``file.py:12`` of the innermost line of the user's own code that an error came through; empty if of none."""
+    """``file.py:12`` of the innermost line of the user's code that an error came through, or an empty text."""
     frames = _own(traceback.extract_tb(error.__traceback__))
     return _at(frames[-1]) if frames else ""
 

@@ -53,7 +53,6 @@ def _has(value: torch.Tensor, meta: Meta) -> bool:
 
 
 def _unpacked(payload: Payload, folder: Path) -> Path:
-    """Write the files of the model that the program's named data holds; returns its folder."""
     try:
         manifest = json.loads(bytes(payload.data))
         packaging, digest, files = manifest["packaging"], str(manifest["hash"]), list(map(str, manifest["files"]))

@@ -1,7 +1,7 @@
 """Runs a program with a runner that is not etviz's: a command on this machine, or on a device behind `adb`.
 
-Placeholders in the command name its files. etviz keeps what the command prints in a log and does not interpret it.
-Files are copied back one by one, so a failure keeps the files before it.
+Placeholders in the command name its files. What it prints goes to a log, uninterpreted. Files are copied back one by
+one, so a failure keeps the files before it.
 
 File and method names come from other people, and a command may pass its words to a shell (``ssh``, ``sh -c``, a script
 that does either). No quoting survives an unknown number of shells, so `_fill` lets only plain characters into text
@@ -37,9 +37,8 @@ from etviz.errors import ArtifactError, ExecutionError, UsageError, checked
 
 PLACEHOLDERS: Final = ("pte", "inputs", "etdump", "debug_buffer", "debug_buffer_size", "outputs", "method", "data")
 DEFAULT_TIMEOUT: Final = 600.0
-"""Seconds that a run may take where the caller names no limit."""
+"""Seconds that a run may take by default."""
 DEVICE_FOLDER: Final = "/data/local/tmp/etviz"
-"""Folder for the files on a device behind `adb`."""
 _FLAGS: Final = (
     "--model {pte} --method {method} --inputs {inputs} --etdump {etdump} --debug-output {debug_buffer} "
     "--debug-buffer-size {debug_buffer_size} --dump-intermediate-outputs --outputs {outputs}"
@@ -74,15 +73,7 @@ _PLAIN: Final = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class RunFiles:
-    """Files of a run; None for a file that the command did not write.
-
-    Attributes
-    ----------
-    log
-        File with all that the command printed.
-    problem
-        A problem with the files of a run that ended well, or an empty text.
-    """
+    """Files of a run, None for one that was not written; `problem` is about the files of a run that ended well."""
 
     log: Path
     etdump: Path | None
@@ -94,13 +85,9 @@ class RunFiles:
 class Machine(Protocol):
     """A machine that runs programs."""
 
-    def put(self, path: Path) -> str:
-        """Copy a file to the machine, and return its path there."""
-        ...
+    def put(self, path: Path) -> str: ...
 
-    def name(self, file: str) -> str:
-        """Return the path of a file of the run on the machine."""
-        ...
+    def name(self, file: str) -> str: ...
 
     def run(self, command: Sequence[str], log: Path, timeout: float) -> None: ...
 
@@ -125,14 +112,10 @@ def run_elsewhere(
 
     Parameters
     ----------
-    pte, program, method
-        The file, its content, and the method's name.
     command
         A command with the placeholders ``{pte} {inputs} {etdump} {debug_buffer} {debug_buffer_size} {outputs} {method}
-        {data}``. A command without placeholders gets the flags of `examples/cpp_runner`. etviz splits it into words as
-        a shell does, and starts it without a shell.
-    folder
-        Folder for the files of the run.
+        {data}``, or one that gets the flags of `examples/cpp_runner`. etviz splits it into words as a shell does, and
+        starts it without a shell.
     data
         File with the weights that are not in the `.pte`: ``{data}``.
 
@@ -294,7 +277,7 @@ def _call(command: Sequence[str], log: IO[bytes], timeout: float) -> int:
 
 @contextlib.contextmanager
 def _ending(mark: str) -> Generator[Callable[[subprocess.Popen[bytes]], None]]:
-    """End the started process groups at the end of the block; a guarding shell does it if this process is killed first.
+    """End the started process groups at the end of the block; a guarding shell does it if this process is killed.
 
     After a failure, processes that left their group are found by a mark in their environment.
     """
@@ -329,7 +312,7 @@ def _ending(mark: str) -> Generator[Callable[[subprocess.Popen[bytes]], None]]:
 
 
 def _end_marked(mark: bytes) -> None:
-    """End this user's processes that have a mark in their environment, and the processes that they start meanwhile.
+    """End this user's processes with a mark in their environment, and the ones that they start meanwhile.
 
     This works on Linux only (`/proc`). A descriptor holds each process before its environment is read, so no other
     process can take its number.
@@ -359,13 +342,7 @@ def _why(status: int) -> str:
 
 
 class ThisMachine:
-    """The local machine: the command writes straight into the folder.
-
-    Parameters
-    ----------
-    folder
-        Folder for the files of the run.
-    """
+    """The local machine: the command writes straight into the folder."""
 
     def __init__(self, folder: PathLike) -> None:
         self._folder = Path(folder).absolute()
@@ -390,17 +367,7 @@ class ThisMachine:
 
 
 class Adb:
-    """A device behind the Android debug bridge.
-
-    Parameters
-    ----------
-    serial
-        Serial number of the device, if there are several.
-    folder
-        Folder for the files on the device.
-    timeout
-        Seconds that pushing or pulling one file may take.
-    """
+    """A device behind the Android debug bridge; `timeout` is seconds for pushing or pulling one file."""
 
     def __init__(
         self, serial: str | None = None, folder: str = DEVICE_FOLDER, timeout: float = DEFAULT_TIMEOUT

@@ -1,8 +1,8 @@
-"""Runs a program whose delegates this machine's runtime does not have, each delegate in its reference implementation.
+"""Runs a program whose backends this machine lacks, each of their delegates in its reference implementation.
 
-The runtime runs everything else. For each delegate call, the program is run up to it; the interpreter of the backend
-computes the call; and the results are inputs of the following runs. The last run is whole. Its ETDump gets the calls
-that the interpreters made, so it reads like a device's. An event's metadata names what made the call.
+For each delegate call, the program is run up to it; the backend's interpreter computes the call; the results are
+inputs of the following runs. The last run is whole. Its ETDump gets the interpreters' calls, so it reads like a
+device's; an event's metadata names what made the call.
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ EMULATED: Final = "emulated"
 
 @dataclass(slots=True)
 class _Made:
-    """One delegate call of one execution."""
-
     inputs: list[torch.Tensor]
     outputs: list[torch.Tensor]
 
@@ -64,20 +62,7 @@ def emulate(
     timeout: float | None = None,
     data: PathLike | None = None,
 ) -> ChildRun:
-    """Run a program as `execute` does, each delegate in its reference implementation.
-
-    Parameters
-    ----------
-    pte, record
-        The program, and its record, which holds the delegates' graphs.
-    runs
-        Flat inputs of each execution.
-    workdir
-        Folder for ``etdump.etdp`` and ``debug_buffer.bin``.
-    timeout
-        Seconds for each run.
-    data
-        File with the weights that are not in the `.pte`.
+    """Run a program as `execute` does; `record` holds the delegates' graphs, and `timeout` is seconds for each run.
 
     Raises
     ------
@@ -169,7 +154,7 @@ def _with_made(
     delegates: dict[int, Graph],
     runs: Sequence[Sequence[Any]],
 ) -> list[list[Any]]:
-    """The inputs of each execution, with the outputs of the calls that were made; of the others, zeros."""
+    """The inputs of each execution, with the outputs of calls made so far, and zeros for the other calls."""
     found = []
     for at, inputs in enumerate(runs):
         own = list(inputs)

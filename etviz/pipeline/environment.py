@@ -1,7 +1,6 @@
 """Lowers a model in another environment, with the executorch and the torch that are installed there.
 
 The model travels as a program that torch.export saved, or is made and exported there; inputs travel as torch files.
-The result is the files of the lowered program. See `environment_child` for the other side.
 """
 
 from __future__ import annotations
@@ -38,13 +37,7 @@ _ADVICE: Final = 'let it be exported there: name what makes the model in the rec
 
 
 def interpreter(python: Any) -> str:
-    """The absolute path of an interpreter; links stay, since they tell which environment it is.
-
-    Raises
-    ------
-    UsageError
-        If it is no file that can be executed.
-    """
+    """The absolute path of an executable file, else `UsageError`; links stay, since they tell its environment."""
     if not isinstance(python, (str, os.PathLike)):
         raise UsageError(f"python must be the path of an interpreter, found {type(python).__name__}")
     path = Path(python).expanduser().absolute()
@@ -54,13 +47,7 @@ def interpreter(python: Any) -> str:
 
 
 def versions_in(python: str) -> dict[str, str]:
-    """The versions of ``executorch``, ``torch`` and ``python`` in the environment of an interpreter, empty for ours.
-
-    Raises
-    ------
-    ExecutionError
-        If it can't be started.
-    """
+    """The versions of ``executorch``, ``torch`` and ``python`` there; `ExecutionError` if it can't start."""
     return worker_in(python).run({"work": "versions"}) if python else versions()
 
 
@@ -77,18 +64,13 @@ def lower_elsewhere(
     made_by: str | None = None,
     timeout: float | None = None,
 ) -> dict[str, Path]:
-    """Lower a model in the environment of an interpreter; write ``model.pte`` and, where it can, ``etrecord.bin``.
+    """Lower a model there into ``model.pte`` and, where it can, ``etrecord.bin``; return the files by kind.
 
     Parameters
     ----------
     partitioner, quantizer, made_by
         Names of callables (``package.module:name`` or ``file.py:name``), called there: they give the partitioner or a
         list of them, the quantizer, and the model itself, which then takes the weights of `model`.
-
-    Returns
-    -------
-    dict
-        The files by kind: ``pte``, ``etrecord``.
 
     Raises
     ------

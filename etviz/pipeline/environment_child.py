@@ -1,4 +1,4 @@
-"""The process that lowers and runs a model in another environment, with the executorch and the torch of that one.
+"""The process that lowers and runs a model in another environment.
 
 It has nothing of etviz but this file and `service`, and takes only what several versions of executorch have. Requests
 come as JSON, tensors as torch files that are read with ``weights_only=True``.

@@ -54,14 +54,8 @@ _OVERFLOW: Final = ("buffer_data_sink", "debug buffer")
 class ChildRun:
     """Outputs and files of a run.
 
-    Attributes
-    ----------
-    outputs
-        Outputs of each execution, in order: tensors and plain values.
-    etdump, debug_buffer
-        The files; None if they were not asked for.
-    seconds
-        Seconds of each execution, in the runtime and its bindings.
+    `outputs` are tensors and plain values by execution; `etdump` and `debug_buffer` are None if not asked for;
+    `seconds` are those of each execution, in the runtime and its bindings.
     """
 
     outputs: list[list[Any]]
@@ -91,18 +85,14 @@ def execute(
 
     Parameters
     ----------
-    runs
-        Flat inputs (tensors and plain values) of each execution.
-    method, methods
-        Name of the method that is run; or of each execution's method.
     workdir
-        Folder for ``etdump.etdp`` and ``debug_buffer.bin``, made if it is missing; None runs without them.
+        Folder for ``etdump.etdp`` and ``debug_buffer.bin``; None runs without them.
     debug_buffer_size
         Bytes; None takes the program's needs, and doubles them if the buffer was too small.
     timeout
         Seconds for all executions, `etviz.pipeline.worker.DEFAULT_TIMEOUT` if None.
     progress
-        Called with the number of finished executions, from time to time and at the end.
+        Called with the number of finished executions.
     data
         File with the weights that are not in the `.pte` (`.ptd`).
     python
@@ -166,10 +156,10 @@ def time_again(
     timeout: float | None,
     data: PathLike | None,
 ) -> Path | None:
-    """Run a program again without a debug buffer, whose writing takes time, and write the times to ``timing.etdp``.
+    """Run a program again without a debug buffer, whose writing takes time; write the times to ``timing.etdp``.
 
-    One execution is repeated for half a second, up to ten times; several are run once. Returns None if an execution
-    takes too long to be repeated, or fails.
+    One execution is repeated for half a second, up to ten times; several are run once. None if an execution takes too
+    long to be repeated, or fails.
     """
     took = max(*run.seconds, 1e-6) if run.seconds else _LONGEST
     if took >= _LONGEST:

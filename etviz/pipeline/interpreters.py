@@ -1,16 +1,14 @@
 """Interpreters of delegates: each runs what a backend made of a delegate and returns inner values by operator.
 
-An interpreter is a function ``(graph, payload, names, inputs, path) -> ShownInside``:
+An interpreter is a function ``(graph, payload, names, inputs, path) -> ShownInside`` that runs in a child process:
 
 - `graph`: the delegate's subgraph, whose operators carry debug handles;
-- `payload`: the bytes that the delegate executes, the program's named data, and the delegate's specification if the
-  record has one (`etviz.artifacts.program.payload`);
-- `names`: operators of the graph whose values are wanted; others may be left out, with a reason;
+- `payload`: see `etviz.artifacts.program.payload`;
+- `names`: operators whose values are wanted; others may be left out, with a reason;
 - `inputs`: one for each user input of the graph, as the runtime had them;
 - `path`: where it may write one file.
 
-It returns the delegate's own outputs followed by the wanted values. It runs in a child process. A backend without an
-interpreter lowers the subgraph again. docs/backends.md shows how to write one.
+A backend without an interpreter lowers the subgraph again. docs/backends.md shows how to write one.
 """
 
 from __future__ import annotations
@@ -101,7 +99,6 @@ def register(backend_id: str, function: str, implementation: str = "") -> None:
 
 
 def interpreter_of(backend_id: str) -> Interpreter | None:
-    """The interpreter of a backend, None if there is none."""
     return INTERPRETERS.get(backend_id)
 
 

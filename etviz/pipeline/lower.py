@@ -48,7 +48,7 @@ class LoweringError(EtvizError):
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Where the artifacts of a lowered model are.
+    """Paths of a lowered model's artifacts.
 
     `etrecord` is None where upstream could not write one, `data` where the `.pte` holds all weights itself.
     """
@@ -75,9 +75,9 @@ def lower(
     reference: torch.nn.Module | ExportedProgram | None = None,
     strict: bool = True,
 ) -> Lowered:
-    """Export, quantize if asked, lower and emit a model; write ``model.pte``, ``etrecord.bin``, ``model.etviz``.
+    """Export, quantize if asked, lower and emit a model; replace ``model.pte``, ``etrecord.bin``, ``model.etviz``.
 
-    Arguments are as for `etviz.debug`. Earlier files in `workdir` are replaced, not written to.
+    Arguments are as for `etviz.debug`.
 
     Raises
     ------
@@ -186,13 +186,7 @@ def _given(inputs: tuple[Any, ...]) -> str:
 def export(
     model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...], *, strict: bool, what: str = "model"
 ) -> ExportedProgram:
-    """The exported program of a model, which may be one already.
-
-    Raises
-    ------
-    LoweringError
-        If upstream refuses it.
-    """
+    """The exported program of a model, which may be one already; `LoweringError` if upstream refuses it."""
     from torch.export import ExportedProgram
 
     if isinstance(model, ExportedProgram):
@@ -255,10 +249,7 @@ def save(
     reference: ExportedProgram | None = None,
     refused: Mapping[str, str] = MappingProxyType({}),
 ) -> Lowered:
-    """Write the artifacts of an emitted program.
-
-    `listings`, the float `reference`, and why nodes were `refused` by partitioners go into the record.
-    """
+    """Write the artifacts of an emitted program; `listings`, the float `reference` and `refused` go into the record."""
     references = check_reference(reference, sorted(manager.methods))
     with whole_files(workdir) as fresh:
         manager.save(str(fresh / _PTE))

@@ -44,15 +44,7 @@ class Known:
 
 
 class Packer:
-    """Packs values for one message.
-
-    Parameters
-    ----------
-    path
-        The file of tensors, created with the first tensor.
-    known
-        The objects that the other process has.
-    """
+    """Packs the values of one message; the file of tensors is created with the first tensor."""
 
     def __init__(self, path: Path, known: Known) -> None:
         self._path, self._known = path, known
@@ -67,13 +59,7 @@ class Packer:
             self._file.close()
 
     def pack(self, value: Any) -> Json:
-        """The JSON of a value.
-
-        Raises
-        ------
-        TypeError
-            If a value of this type can't travel.
-        """
+        """The JSON of a value; `TypeError` if its type can't travel."""
         kind = type(value)
         if kind in _PLAIN:
             return value
@@ -159,7 +145,7 @@ class Packer:
 
 
 class Unpacker:
-    """Unpacks one message; the parameters are as for the other process's `Packer`."""
+    """Unpacks one message of a `Packer`."""
 
     def __init__(self, path: Path, known: Known) -> None:
         self._known = known

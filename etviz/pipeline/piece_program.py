@@ -189,7 +189,7 @@ class PieceProgram:
         return run_program(content, self.pte, self.inputs)
 
     def lower(self, extra: Sequence[str]) -> bytes:
-        """The program; `names` are its nodes by debug handle then."""
+        """The program; sets `names`, its nodes by debug handle."""
         self.step = "build"
         if self.marks is None:
             plain, _ = edge_program(self.graph, self.constants, self.inputs)
@@ -213,8 +213,8 @@ def run_program(content: bytes, pte: Path, inputs: Sequence[Any]) -> Outputs:
 def widest(attempt: Callable[[Sequence[str]], Outputs], candidates: Sequence[str]) -> ShownInside:
     """As many candidates as the backend returns at once.
 
-    If it refuses them, halves of the refused group are tried again. So one value that it can't return costs a few
-    attempts, and not the other values.
+    Halves of a refused group are tried again, so one value that it can't return costs a few attempts, and no other
+    value.
     """
     names = list(candidates)
     try:
@@ -250,12 +250,7 @@ def widest(attempt: Callable[[Sequence[str]], Outputs], candidates: Sequence[str
 def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Sequence[Any], pte: Path) -> ShownInside:
     """Run a payload of XNNPACK with inner values among its outputs: nothing is lowered.
 
-    Parameters
-    ----------
-    graph
-        The delegate's subgraph, with the debug handles that the payload was made with.
-    names
-        Wanted inner values; values that the payload does not have are left out.
+    The graph has the debug handles that the payload was made with; wanted values that the payload lacks are left out.
 
     Raises
     ------

@@ -1,11 +1,9 @@
 """Probe programs: a program's `.pte`, changed so that inner values are ordinary outputs.
 
 Every runtime returns outputs: a release build without event tracer, Java, Swift, a browser, a microcontroller. A probe
-is made from the `.pte` alone. Nothing is exported or lowered again, so the kernel calls and the delegates' blobs are
-the shipped ones. Memory planning lets values overwrite one another, so each returned value gets separate memory. A
-budget limits the values of one probe; several probes cover a program.
-
-The last output of a probe is a constant that identifies the probe and its program.
+is made from the `.pte` alone and lowers nothing again, so kernel calls and delegates' blobs are the shipped ones.
+Memory planning lets values overwrite one another, so each returned value gets separate memory; a budget limits the
+values of one probe. The last output of a probe is a constant that identifies the probe and its program.
 """
 
 from __future__ import annotations
@@ -68,20 +66,19 @@ class Probe:
     Attributes
     ----------
     name
-        Name for its outputs: ``probe-0``, ``probe-1``, …
+        ``probe-0``, ``probe-1``, …
     path
         The `.pte`.
     values
-        The inner values among its outputs, after the program's outputs.
+        The inner values among its outputs, after the program's `own` ones.
     own
-        How many outputs the unmodified program has: the first ones.
+        Number of outputs of the unmodified program.
     outputs
-        How many outputs the probe has: the program's own, the values, and a mark.
+        Number of all outputs: the program's own, the values, and a mark.
     nbytes
         Additional bytes of memory, compared with the unmodified program.
     model, record
-        The unmodified program, and its record, beside which the table of the probes lies; the record is None where
-        there is none.
+        The unmodified program, and its record or None; the table of the probes lies beside it.
     """
 
     name: str
@@ -123,10 +120,8 @@ def probe(
         folder with the two.
     inputs
         The model's arguments, to export and lower it.
-    recipe
+    recipe, partitioner
         How to lower a model, as for `etviz.debug`.
-    partitioner
-        Partitioners of the backends to delegate to, if a model is lowered; None means portable kernels only.
     budget
         Maximum additional memory of a probe: bytes, or a text such as ``"512KB"`` or ``"1GiB"``. A larger value gets a
         separate probe.
@@ -136,17 +131,17 @@ def probe(
         Only the values of these; by default of all.
     inside
         Instructions of delegate calls: further probes return the values of the operators inside, if the backend returns
-        them. The delegate is lowered again with these outputs, so it is another program: its own outputs are compared
-        with the other probes' bit for bit. This needs the record, the ETRecord if that has the weights, and the
-        backend, installed here.
+        them. The delegate is lowered again, so it is another program: its own outputs are compared with the other
+        probes' bit for bit. This needs the record, the ETRecord if that has the weights, and the backend, installed
+        here.
     workdir
         Folder for ``probe-0.pte``, …, ``probes.json``, and the artifacts of a lowered model. By default the record's
         folder, or a temporary folder that lasts as long as the probes.
 
     Returns
     -------
-    The probes, in program order. Instructions without one (in branches, writing into state) are named, with the
-    reason, by `Inspection.coverage` of what they give.
+    The probes, in program order. `Inspection.coverage` names instructions without one (in branches, writing into state)
+    and the reason.
 
     Raises
     ------
@@ -180,17 +175,12 @@ def probe(
 
 
 def parse_size(size: int | str) -> int:
-    """Bytes of a size such as ``"64MB"``.
+    """Bytes of a size such as ``"64MB"``; `UsageError` if it is no positive size.
 
     Examples
     --------
     >>> parse_size("64MB"), parse_size("1 KiB"), parse_size(100)
     (64000000, 1024, 100)
-
-    Raises
-    ------
-    UsageError
-        If it is no positive size.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(size))
     unit = _UNITS.get(match[2].lower()) if match else None
@@ -231,8 +221,6 @@ class _Chosen:
 
 
 class _Maker:
-    """Makes the probes of one method."""
-
     def __init__(self, pte: Path, record: Path | None, folder: Path, method: str | None, budget: int) -> None:
         self.pte, self.record, self.folder, self.budget = pte, record, folder, budget
         program = read_program(pte)
@@ -385,8 +373,6 @@ def _example(spec: TensorSpec | None, instruction: int) -> torch.Tensor:
 
 @dataclass
 class _OpenedDelegate:
-    """A delegate call, as a piece that can be lowered again."""
-
     instruction: int
     inner: Graph
     constants: Mapping[str, torch.Tensor]
@@ -436,8 +422,6 @@ class _OpenedDelegate:
 
 @dataclass
 class _DelegatePart:
-    """A delegate call that gives out some of its inner values."""
-
     of: _OpenedDelegate
     names: tuple[str, ...]
     values: list[torch.Tensor]

@@ -66,13 +66,7 @@ def recipe(
 
 
 def lowering(how: Recipe | str | None, **given: Any) -> dict[str, Any]:
-    """The arguments of a recipe, or the ones that were given without a recipe.
-
-    Raises
-    ------
-    UsageError
-        If both were given, or `how` is no recipe.
-    """
+    """The arguments of a recipe, or those given without one; `UsageError` if both, or `how` is no recipe."""
     if how is None:
         return given
     found = _named(how) if isinstance(how, str) else how
@@ -181,7 +175,6 @@ _KNOWN: Final[Mapping[str, Callable[[], Recipe]]] = {
     "vgf": partial(_vgf, quantized=False),
     "vgf-int8": partial(_vgf, quantized=True),
 }
-"""Recipes by name."""
 _COMMANDS: Final = {
     "openvino": "pip install 'etviz[openvino]'",
     "coreai": INSTALL_COREAI,

@@ -45,17 +45,15 @@ def record(
     Parameters
     ----------
     edge_program_manager
-        Result of `to_edge_transform_and_lower`. `to_executorch()` rewrites it in place, so everything is read from the
-        emitted program; it may be None.
+        Result of `to_edge_transform_and_lower`, or None: everything is read from the emitted program.
     executorch_program_manager
-        Result of `to_executorch()`. If it was lowered with ``generate_etrecord=True``, weights are referred to in the
-        ETRecord and not written again.
+        Result of `to_executorch()`. With ``generate_etrecord=True``, the record refers to weights in the ETRecord.
     path
         Where to write; by convention ``model.etviz`` beside ``model.pte``.
     reference
         The float model that was quantized, exported, for `Inspection.quantization`; a dict by method if there are
-        several. Those of its weights that the ETRecord does not have are written too, so the record of a quantized
-        model is about as large as the float model.
+        several. Those of its weights that the ETRecord lacks are written too, so the record of a quantized model is
+        about as large as the float model.
 
     Raises
     ------
@@ -125,16 +123,7 @@ def build_record(
 ) -> Record:
     """The record of an emitted program.
 
-    Parameters
-    ----------
-    manager
-        Result of `to_executorch()`.
-    inputs
-        Flat inputs to keep in the record; needed only where there is no ETRecord to hold them.
-    use_etrecord
-        Refer to weights in the ETRecord; False keeps all of them in the record.
-    references
-        Float programs by method.
+    Flat `inputs` are kept where no ETRecord holds them; without `use_etrecord` the record keeps all weights.
     """
     graphs, constants = capture(manager)
     programs = _etrecord_programs(manager)
@@ -153,7 +142,7 @@ def build_record(
 
 
 def _specifications(manager: ExecutorchProgramManager, own: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """What each delegate that is lowered through TOSA computes; the bytes that no payload holds are added to `own`."""
+    """What each delegate lowered through TOSA computes; the bytes that no payload holds are added to `own`."""
     import torch
 
     found: dict[str, Any] = {}

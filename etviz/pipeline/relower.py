@@ -40,13 +40,7 @@ class Ran(NamedTuple):
 
 
 class BackendRefusedError(EtvizError):
-    """A backend can't lower or run a piece of a program alone.
-
-    Parameters
-    ----------
-    missing
-        True if this machine lacks the backend, so no other piece can be lowered or run either.
-    """
+    """A backend can't lower or run a piece alone; `missing` if this machine lacks the backend for every piece."""
 
     def __init__(self, backend: str, step: str, problem: str, *, missing: bool = False) -> None:
         super().__init__(backend, step, problem)
@@ -135,23 +129,11 @@ def run_alone(
     cancel: threading.Event | None = None,
     quiet: bool = False,
 ) -> AloneRun:
-    """Run a piece on its inputs, with inner values as further outputs.
+    """Run a piece on its inputs, with the candidates that the backend can return as further outputs.
 
-    If the program is known and the backend has an interpreter, the delegate runs as it is in the `.pte`. Else the piece
-    is lowered to its backend again.
-
-    Parameters
-    ----------
-    candidates
-        Names of the wanted inner values; values that the backend can't return are left out.
-    keep_pte
-        Where to keep the program; the piece is lowered again for it.
-    timeout
-        Seconds for lowering and running, `etviz.pipeline.worker.DEFAULT_TIMEOUT` if None.
-    progress
-        Called with the steps done and their number.
-    cancel
-        Ends the child process when it is set.
+    If the program is known and the backend has an interpreter, the delegate runs as it is in the `.pte`. Else, and for
+    `keep_pte`, the piece is lowered again. `timeout` is seconds (`etviz.pipeline.worker.DEFAULT_TIMEOUT` if None);
+    `progress` gets the steps done and their number.
 
     Raises
     ------

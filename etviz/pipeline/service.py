@@ -40,19 +40,13 @@ _LOOK: Final = 0.02
 OUT_OF_MEMORY: Final = 77
 """Exit status of a process that took more memory than it may."""
 _OFTEN: Final = 0.05
-"""Seconds between two words on how far a request is: who hears one stops what it does."""
+"""Seconds between two progress messages: whoever hears one stops what it does."""
 
 Message = dict[str, Any]
 
 
 class Line:
-    """The connection of a request to its parent: progress, and questions.
-
-    Parameters
-    ----------
-    hear
-        Waits for the next message of the parent.
-    """
+    """The connection of a request to its parent; `hear` waits for the parent's next message."""
 
     def __init__(self, say: Callable[[Message], None], hear: Callable[[], Message]) -> None:
         self._say, self._hear = say, hear
@@ -72,16 +66,10 @@ Work = Callable[[Message, Line], Message]
 def serve(
     connection: int, parent: int, needed: Sequence[str], work: Mapping[str, Work], later: Sequence[str] = ()
 ) -> None:
-    """Answer requests until the parent ends, or has sent none for a while.
+    """Answer requests on a file descriptor until the parent process ends, or has sent none for a while.
 
-    Parameters
-    ----------
-    connection, parent
-        A file descriptor, and the parent's process id.
-    needed
-        Modules to import before the first request; a missing one fails the request that needs it.
-    later
-        Modules that only some requests need, imported when idle.
+    Modules are imported before the first request if `needed` (a missing one fails the request that needs it), and when
+    idle if `later`.
     """
     _end_with(parent)
     answers = Connection(connection)
@@ -151,7 +139,7 @@ def _listen(connection: Connection, requests: queue.SimpleQueue[Message]) -> Non
 def run_program(
     runtime: Any, verification: Any, request: Mapping[str, Any], step: Callable[[int], None]
 ) -> dict[str, Any]:
-    """Run a program on the flat inputs that a request names, and keep the outputs, the ETDump and the debug buffer.
+    """Run a program on a request's flat inputs, and keep outputs, ETDump and debug buffer.
 
     `runtime` and `verification` are `Runtime` and `Verification` of `executorch.runtime`.
     """

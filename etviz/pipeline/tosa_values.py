@@ -48,14 +48,7 @@ _IMAGE: Final = 3
 class Places:
     """The tensors of a TOSA graph that hold values of a delegate's operators.
 
-    Parameters
-    ----------
-    graph
-        The delegate's subgraph.
-    tosa
-        Its TOSA graph.
-    origins
-        By name of a tensor: the operator that it comes from.
+    `origins` gives, by name of a tensor, the operator that it comes from.
     """
 
     graph: Graph
@@ -101,7 +94,7 @@ class Places:
                 self.last |= dict.fromkeys(operator.outputs, found)
 
     def _computes(self, group: Collection[str]) -> bool:
-        """True if a group does more than to move elements: what only moves may be done in another order."""
+        """True if a group does more than move elements: what only moves may be done in another order."""
         own = (item for item in self.tosa.operators if item.outputs and self.origins.get(item.outputs[0]) in group)
         return any(operator.kind not in _MOVES for operator in own)
 

@@ -1,8 +1,8 @@
 """The process that runs programs and lowers pieces of them: the runtime may abort it, a backend may crash or hang.
 
-Importing what that takes costs seconds, so the process stays for the next request, and `warm` starts it early. It ends
-when its parent does, when it has had nothing to do for a while, and when a request crashes it, takes too long, is
-cancelled or interrupted; the next request starts a new one.
+Its imports cost seconds, so it stays for the next request, and `warm` starts it early. It ends with its parent, after
+an idle time, and when a request crashes it, takes too long, is cancelled or interrupted; the next request starts a new
+one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 DEFAULT_TIMEOUT: Final = 600.0
-"""Seconds that a request may take if the caller names no limit."""
+"""Seconds that a request may take by default."""
 KEPT_LINES: Final = 20
 """Lines of what the process wrote that an error shows."""
 PATIENT_THREADS: Final = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
@@ -68,12 +68,8 @@ _OURS: Final = ("PYTHON", "VIRTUAL_ENV", "CONDA_", "__PYVENV_LAUNCHER__", "FLATC
 class Worker:
     """Answers requests in child processes that stay; each takes one request at a time.
 
-    Parameters
-    ----------
-    module
-        The child's module: its ``main(connection, parent)`` gets a file descriptor and the parent's process id.
-    python
-        Interpreter of the child's environment; empty for this one.
+    The child's `module` has ``main(connection, parent)``, called with a file descriptor and the parent's process id;
+    `python` is the interpreter of another environment.
     """
 
     def __init__(self, module: str = "etviz.pipeline.child", python: str = "") -> None:
@@ -103,12 +99,7 @@ class Worker:
         cancel: threading.Event | None = None,
         called: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> dict[str, Any]:
-        """The answer to a request.
-
-        Parameters
-        ----------
-        cancel
-            Ends the process when it is set.
+        """The answer to a request; setting `cancel` ends the process.
 
         Raises
         ------
@@ -162,8 +153,6 @@ class Worker:
 
 
 class _Child:
-    """One process."""
-
     def __init__(self, module: str, python: str = "") -> None:
         self._connection, theirs = Pipe()
         self._python, self._heard = python, False
@@ -321,8 +310,8 @@ def worker_in(python: str) -> Worker:
 
 
 def warm() -> None:
-    """Start the process that `execute` and `run_alone` ask, so that the first request need not wait for its imports.
+    """Start the process of `execute` and `run_alone` without waiting for its imports.
 
-    Returns at once. Does nothing where it runs already; where it can't be started, the first request says so.
+    Does nothing where it runs already; where it can't be started, the first request says so.
     """
     WORKER.warm()

@@ -1,7 +1,7 @@
 """The debug buffer: raw tensors that an ETDump refers to.
 
 The file has no header, length or checksum, and the Python bindings write it at full capacity. Every tensor reference
-is checked against the file. A buffer that was never filled is recognized by its zeros.
+is checked against the file.
 """
 
 from __future__ import annotations
@@ -38,13 +38,7 @@ _ALIGNMENTS: Final = tuple(1 << power for power in range(13))
 
 
 class DebugBuffer:
-    """A debug buffer, mapped read-only. Its tensors are views.
-
-    Raises
-    ------
-    ArtifactError
-        If it is missing, empty, or an artifact of another kind.
-    """
+    """A debug buffer, mapped read-only; tensors are views."""
 
     def __init__(self, path: PathLike) -> None:
         self.path = os.fspath(path)
@@ -64,13 +58,7 @@ class DebugBuffer:
 
     @property
     def data(self) -> memoryview:
-        """The whole file.
-
-        Raises
-        ------
-        ArtifactError
-            If the file changed since it was opened.
-        """
+        """The whole file; `ArtifactError` if it changed since it was opened."""
         check_unchanged(self._data)
         return self._data
 
@@ -78,24 +66,12 @@ class DebugBuffer:
         check_unchanged(self._data)
 
     def raw(self, ref: TensorRef) -> memoryview:
-        """Return the bytes of a tensor in memory order, without copying.
-
-        Raises
-        ------
-        ArtifactError
-            If the tensor can't be in this file.
-        """
+        """Return the bytes of a tensor in memory order, as a view; `ArtifactError` if it can't be in this file."""
         nbytes = self._checked_size(ref)
         return self.data[ref.offset : ref.offset + nbytes] if nbytes else self.data[:0]
 
     def tensor(self, ref: TensorRef) -> torch.Tensor:
-        """Return a tensor with its sizes and strides, as a view of the mapped file.
-
-        Raises
-        ------
-        ArtifactError
-            If it can't be in this file, or torch can't read its dtype.
-        """
+        """Return a tensor with its sizes and strides, as a view of the mapped file."""
         import torch
 
         size, layout = self._checked_size(ref), ref.layout
@@ -115,7 +91,6 @@ class DebugBuffer:
         return self._as(dtype).as_strided(layout.sizes, layout.strides, ref.offset // dtype.itemsize)
 
     def place(self, tensor: torch.Tensor) -> int | None:
-        """Return the offset of a tensor in the mapped file, or None."""
         for whole in self._views.values():
             at = tensor.data_ptr() - whole.data_ptr()
             return at if 0 <= at < whole.nbytes else None
@@ -140,13 +115,7 @@ class DebugBuffer:
         return max((ref.offset + size for ref in refs if (size := self._checked_size(ref))), default=0)
 
     def require_whole(self, refs: Iterable[TensorRef]) -> None:
-        """Check that every tensor of a known type lies within the file.
-
-        Raises
-        ------
-        ArtifactError
-            If the file is truncated or from another run.
-        """
+        """Raise `ArtifactError` unless each tensor of a known type lies in the file, which may be of another run."""
         named = 0
         for ref in refs:
             if ref.layout.nbytes and ref.offset >= 0:
@@ -158,13 +127,7 @@ class DebugBuffer:
             raise ArtifactError(self.path, problem, "write both files again", found=named, expected=self.size)
 
     def require_apart(self, refs: Iterable[TensorRef]) -> None:
-        """Check that no two tensors of one execution share a byte.
-
-        Raises
-        ------
-        ArtifactError
-            If two do.
-        """
+        """Raise `ArtifactError` if two tensors of one execution share a byte."""
         placed = (
             (ref.offset, ref.offset + ref.layout.nbytes, ref) for ref in refs if ref.layout.nbytes and ref.offset >= 0
         )
@@ -173,7 +136,7 @@ class DebugBuffer:
                 raise self._impossible(second, f"overlaps the one at offset {first.offset} of the same execution")
 
     def is_blank(self, refs: Iterable[TensorRef]) -> bool:
-        """True if there are tensors and all their bytes are zero."""
+        """True if there are tensors and all their bytes are zero: the buffer was never filled."""
         read = 0
         for start, end in sorted({(ref.offset, ref.offset + self._checked_size(ref)) for ref in refs}):
             for at in range(max(start, read), end, _BLOCK):

@@ -1,7 +1,7 @@
 """ETDump: the runtime's recording, read from the flatbuffer.
 
-Upstream's reader rejects a whole dump that has one float16 tensor. This reader keeps unknown values as unknown. It
-reads what a damaged dump still holds and lists what is missing.
+Upstream's reader rejects a whole dump that has one float16 tensor. This reader keeps unknown values as unknown, reads
+what a damaged dump still holds, and lists what is missing.
 """
 
 from __future__ import annotations
@@ -29,10 +29,7 @@ _KNOWN_VERSION: Final = 0
 class RunBlock:
     """A block of an ETDump: "Default" for loading, "Execute" for each execution.
 
-    Attributes
-    ----------
-    bundled_input_index
-        The bundled test case, or None if the runtime did not record it.
+    `bundled_input_index` is the bundled test case, None if the runtime did not record it.
     """
 
     name: str
@@ -49,12 +46,8 @@ class RunBlock:
 class ETDump:
     """The content of an ETDump.
 
-    Attributes
-    ----------
-    problems
-        Sentences about unreadable or doubtful parts. Empty for a sound file.
-    made
-        True if etviz made the dump from values that came without one.
+    `problems` are sentences about doubtful parts; `made` is True if etviz made the dump from values that came without
+    one.
     """
 
     path: str
@@ -68,18 +61,7 @@ class ETDump:
 
 
 def read_etdump(path: PathLike) -> ETDump:
-    """Read an ETDump.
-
-    Parameters
-    ----------
-    path
-        The file, as `ETDumpGen` or the Python bindings write it.
-
-    Raises
-    ------
-    ArtifactError
-        If it is missing, empty, of another kind, truncated, or too damaged.
-    """
+    """Read an ETDump."""
     name = path_of(path, "an ETDump")
     data = open_artifact(path, "an ETDump", _ADVICE)
     if data[8:12] != b"ED00":

@@ -1,8 +1,4 @@
-"""The events of an ETDump: timed events and logged values.
-
-Profiling events are columns, since there may be many. Debug events are records. Both are in the order in which they
-ended.
-"""
+"""The events of an ETDump in the order in which they ended: timed ones as columns, logged values as records."""
 
 from __future__ import annotations
 
@@ -28,15 +24,7 @@ _TENSOR_LIST: Final = _KINDS.index("tensor_list")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Type, sizes and strides. Tensors with the same layout share one object.
-
-    Attributes
-    ----------
-    sizes, strides
-        In elements. Channels-last tensors have their real strides.
-    nbytes
-        Bytes in the debug buffer; 0 for an unknown scalar type.
-    """
+    """Type, sizes and strides in elements, shared by equal tensors; `nbytes` is 0 for an unknown scalar type."""
 
     scalar_type: int
     sizes: tuple[int, ...]
@@ -57,13 +45,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class TensorRef:
-    """A reference to a tensor in a debug buffer.
-
-    Attributes
-    ----------
-    offset
-        First byte in the debug buffer; -1 for a tensor without elements.
-    """
+    """A place in a debug buffer; `offset` is -1 for a tensor without elements."""
 
     layout: Layout
     offset: int
@@ -75,8 +57,7 @@ class DebugEvent(NamedTuple):
     Attributes
     ----------
     chain, instruction_id
-        The instruction that made it. Chain -1 marks values that the framework logs; their instruction id is
-        meaningless.
+        Chain -1 marks the framework's own values, whose instruction id is meaningless.
     delegate_debug_id
         The backend's identifier of a value inside a delegate.
     kind
@@ -86,7 +67,7 @@ class DebugEvent(NamedTuple):
     is_output
         True for an output of the whole program.
     restored
-        True if the ETDump lacks this value and etviz derived its place in the debug buffer (see `lost_values.py`).
+        True if etviz derived its place in the debug buffer (see `lost_values.py`).
     """
 
     chain: int
@@ -106,13 +87,12 @@ class DebugEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProfileEvents:
-    """The timed events of a block as columns, in the order in which they ended.
+    """The timed events of a block as columns.
 
     Attributes
     ----------
     name
-        str or None: "OPERATOR_CALL", "DELEGATE_CALL", "Method::execute", a kernel's name.
-        None for an event inside a delegate.
+        "OPERATOR_CALL", "DELEGATE_CALL", "Method::execute", a kernel's name, or None inside a delegate.
     chain, instruction_id
         int64. Chain -1 marks the framework's own events.
     delegate_debug_id
@@ -145,13 +125,7 @@ class Events:
 
 
 def read_events(events: FlatTables, ends: Sequence[int]) -> list[Events]:
-    """Read the events of several blocks.
-
-    Parameters
-    ----------
-    events
-        The Event tables of all blocks, in order.
-    """
+    """Split the Event tables of all blocks, in order, at `ends`."""
     timed, logged = events.table(0), events.table(2)
     timed_rows, logged_rows = np.flatnonzero(timed.present), np.flatnonzero(logged.present)
     profile = _read_profile(timed.take(timed_rows))

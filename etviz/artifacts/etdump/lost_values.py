@@ -1,8 +1,7 @@
 """Restores float16 and bfloat16 values that an ETDump lost.
 
 The runtime writes such a tensor into the debug buffer and then fails to describe it in the ETDump. The timed calls and
-the program tell what was logged and how large it is, so the offsets can be derived. Values are restored only if every
-described value lies exactly at its derived offset.
+the program give the offsets. Values are restored only if every described value lies exactly at its derived offset.
 """
 
 from __future__ import annotations
@@ -33,8 +32,6 @@ _EXECUTED: Final = "Method::execute"
 
 @dataclass(frozen=True, slots=True)
 class _LostValue:
-    """A value that must have been logged."""
-
     position: tuple[int, int] | None
     specs: tuple[TensorSpec, ...]
 
@@ -48,22 +45,10 @@ class _MismatchError(Exception):
 
 
 def restore_lost_values(dump: ETDump, method: Method, buffer: DebugBuffer) -> ETDump:
-    """Add the values that the ETDump lost because of their type.
+    """Add the lost values to a dump of executions of `method` only, each marked `restored`.
 
-    Parameters
-    ----------
-    dump
-        A dump of executions of `method` only.
-    method
-        The method of the program that ran.
-    buffer
-        The debug buffer of the same run.
-
-    Returns
-    -------
-    The dump with added `DebugEvent`s (marked `restored`) and a sentence in `problems`. If the places are ambiguous:
-    the same events, and the reason in `problems`. Lists of several such tensors stay lost, because the runtime writes
-    only the first one.
+    A sentence in `problems` counts them, or says why their places are ambiguous. Lists of such tensors stay lost,
+    because the runtime writes only the first one.
     """
     if not dump.problems:
         return dump

@@ -22,20 +22,10 @@ _TENSORS = ("tensor", "tensor_list")
 
 
 class RuntimeLog:
-    """The values of one block.
+    """The values of one block; none without a buffer.
 
-    Parameters
-    ----------
-    buffer
-        The debug buffer, or None. Without it there are no values.
-    written
-        By instruction that writes to its arguments: its number of results, and where later calls log what it writes
-        (see `etviz.graph.state.seen_later`).
-
-    Attributes
-    ----------
-    problems
-        By instruction: why a logged value can't be read.
+    `written` gives, by instruction that writes to its arguments, the number of results and where later calls log them
+    (`etviz.graph.state.seen_later`). `problems` says, by instruction, why a logged value can't be read.
     """
 
     def __init__(
@@ -95,7 +85,7 @@ class RuntimeLog:
         return [(identifier, self._value(item, instruction)) for identifier, item in self._inside.get(instruction, ())]
 
     def outputs(self) -> list[Any]:
-        """The program's final outputs as logged. They are copies and outlive the file."""
+        """The program's final outputs, as copies that outlive the file."""
         values = [self._value(item, -1) for event in self.block.debug if _is_result(event) for item in _stored(event)]
         return [value.clone() if hasattr(value, "clone") else value for value in values]
 

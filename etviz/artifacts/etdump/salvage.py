@@ -1,7 +1,7 @@
 """Finds the events in an ETDump whose top structure is broken.
 
-The runtime's writer stops in the middle of a value with an unsupported tensor type and leaves no valid file. Complete
-events are still in the bytes. The writer fills its buffer from the end, so later events have lower addresses.
+The runtime's writer stops at an unsupported tensor type and leaves no valid file, but complete events are in the bytes.
+The writer fills its buffer from the end, so later events have lower addresses.
 """
 
 from __future__ import annotations
@@ -26,12 +26,7 @@ _DEBUG: Final = ((10, (0, 0, 4)), {2})
 
 
 def salvage_events(buffer: FlatBuffer) -> list[tuple[str, Events]]:
-    """Search for complete events.
-
-    Returns
-    -------
-    Name and events of each event block, in execution order. Empty if none was found.
-    """
+    """Return name and complete events of each block found, in execution order."""
     at = np.concatenate([_candidates(buffer, start) for start in range(4, max(buffer.size, 5), _STEP)])
     at = _readable(buffer, at[::-1])
     if not len(at):

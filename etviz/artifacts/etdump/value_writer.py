@@ -22,16 +22,9 @@ _SCALARS: Final = {bool: "bool", int: "int", float: "double"}
 
 
 class ValueWriter:
-    """Writes tensors one after another into a debug buffer.
+    """Writes tensors one after another into a debug buffer, created with the first one or appended to.
 
-    Parameters
-    ----------
-    path
-        The debug buffer, created with the first tensor.
-    append
-        Keep what is in the buffer already.
-    readable
-        False if the memory order of tensors is unknown. Tensors of two and more dimensions are then left out.
+    Without `readable` their memory order is unknown, and tensors of two and more dimensions are left out.
     """
 
     def __init__(self, path: Path, *, readable: bool = True, append: bool = False) -> None:

@@ -31,11 +31,8 @@ _SCALARS: Final = {2: (int, "<i8"), 3: (bool, "<u1"), 4: (float, "<f8")}
 class BundledTensor:
     """A tensor of a test case.
 
-    Attributes
-    ----------
-    data
-        A read-only view with the tensor's sizes and stored memory order. Types that NumPy lacks come as bits: uint16
-        for bfloat16, uint8 for float8.
+    `data` is a read-only view with its sizes and stored memory order. Types that NumPy lacks come as bits: uint16 for
+    bfloat16, uint8 for float8.
     """
 
     dtype: str
@@ -63,37 +60,19 @@ class BundledCase:
 
 @dataclass(frozen=True, slots=True)
 class BundledProgram:
-    """A bundled program.
-
-    Attributes
-    ----------
-    suites
-        The test cases of each method, by name.
-    """
+    """A bundled program; `suites` are each method's test cases."""
 
     path: str
     suites: dict[str, tuple[BundledCase, ...]]
     program_bytes: memoryview
 
     def program(self) -> Program:
-        """Read the program inside.
-
-        Raises
-        ------
-        ArtifactError
-            If it is damaged.
-        """
+        """Read the program inside; `ArtifactError` if it is damaged."""
         return parse_program(self.program_bytes, self.path)
 
 
 def read_bundled_program(path: PathLike) -> BundledProgram:
-    """Read a BundledProgram.
-
-    Raises
-    ------
-    ArtifactError
-        If it is missing, empty, of another kind, truncated, or damaged.
-    """
+    """Read a BundledProgram."""
     name = os.fspath(path)
     data = memoryview(open_artifact(path, "a BundledProgram", _ADVICE))
     if bytes(data[4:8]) != b"BP08":
@@ -112,13 +91,7 @@ def read_bundled_program(path: PathLike) -> BundledProgram:
 
 
 def bundled_or_plain(path: PathLike) -> Program:
-    """Read the program in a `.pte` or in a BundledProgram.
-
-    Raises
-    ------
-    ArtifactError
-        If it is missing, of another kind, or damaged.
-    """
+    """Read the program in a `.pte` or in a BundledProgram; raises as `read_bundled_program`."""
     data = open_artifact(path, "an ExecuTorch program", "give the .pte")
     return read_bundled_program(path).program() if bytes(data[4:8]) == b"BP08" else read_program(path)
 

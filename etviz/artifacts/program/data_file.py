@@ -22,13 +22,7 @@ _NAMED: Final = 5
 
 
 def read_data_file(path: PathLike) -> Mapping[str, memoryview]:
-    """The data in a `.ptd`, by name.
-
-    Raises
-    ------
-    ArtifactError
-        If it is missing, of another kind, truncated, or damaged.
-    """
+    """The data in a `.ptd`, by name."""
     data = memoryview(open_artifact(path, "an ExecuTorch data file", _ADVICE))
     if bytes(data[4:8]) != b"FT01" or bytes(data[8:12]) != b"FH01":
         raise wrong_kind(path, bytes(data[:64]), "an ExecuTorch data file (.ptd)", _ADVICE)
@@ -54,13 +48,7 @@ def read_data_file(path: PathLike) -> Mapping[str, memoryview]:
 
 
 def with_data_file(program: Program, path: PathLike) -> Program:
-    """Return the program with its external data.
-
-    Raises
-    ------
-    ArtifactError
-        If the file is damaged, or an entry is missing or has another size.
-    """
+    """Return the program with its external data."""
     data = read_data_file(path)
     values = (value.tensor for method in program.methods for value in method.values)
     specs = [spec for spec in values if spec is not None and spec.external]

@@ -18,14 +18,9 @@ _LOGGED_KINDS: Final = ("tensor", "tensor_list")
 
 
 class LoggedValue(NamedTuple):
-    """A value that the runtime logs.
+    """A value that the runtime logs; a list of tensors is one value.
 
-    Attributes
-    ----------
-    position
-        (chain, instruction index), or None for an output of the whole method.
-    value
-        Value id. A list of tensors is logged as one value.
+    `position` is (chain, instruction index), or None for an output of the whole method; `value` is the value's id.
     """
 
     position: tuple[int, int] | None

@@ -8,14 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Specification:
-    """What a delegate computes, in a form that a reference implementation runs.
+    """A delegate's computation in a form that a reference implementation runs.
 
-    Attributes
-    ----------
-    data
-        The bytes: a TOSA flatbuffer. Empty if the payload itself has this form.
-    origins
-        By name of a value in it: the delegate's operator that it comes from.
+    `data` are the bytes of a TOSA flatbuffer, empty if the payload itself is one. `origins` names, by value in it, the
+    delegate's operator that it comes from.
     """
 
     data: bytes = b""

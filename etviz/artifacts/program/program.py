@@ -72,7 +72,7 @@ class TensorSpec:
     memory
         Planned (memory id, offset). None for constants and data that the caller provides.
     external
-        True if its data is in another file (`.ptd`).
+        True if its data is in a `.ptd`.
     name
         Qualified name in the model, which the program keeps for mutable buffers.
     """
@@ -145,13 +145,13 @@ class Instruction:
     operator
         "aten::add.out" for a kernel call, else None.
     args
-        Stored value ids. Kernel: the operator's arguments, then its result again. Delegate: inputs, then outputs.
+        Value ids. Kernel: the operator's arguments, then its result again. Delegate: inputs, then outputs.
     inputs, outputs
         Value ids that it reads and writes. A list of tensors is one value.
     delegate
-        Index into the method's backends, for a delegate call.
+        Index into the method's backends.
     target
-        For a jump: the index to continue at if the condition (its input) is false.
+        Where a jump continues if its input is false.
     """
 
     chain: int
@@ -173,10 +173,8 @@ class Method:
     ----------
     instructions
         Of all chains, in order. Programs have one chain today.
-    backends
-        The backend of each delegate, for example "XnnpackBackend".
-    compile_specs
-        The compile specs of each delegate, as (key, value).
+    backends, compile_specs
+        Of each delegate: for example "XnnpackBackend", and (key, value) pairs.
     payloads
         Location of each delegate's bytes: (True, segment) or (False, index of the inline data).
     """
@@ -202,7 +200,7 @@ class Method:
 
     @cached_property
     def shared(self) -> frozenset[tuple[tuple[int, int], tuple[int, ...], str]]:
-        """Place, sizes and dtype of the tensors outside of the memory that a method has alone, which is the first."""
+        """Place, sizes and dtype of the tensors outside the first memory, which a method has alone."""
         specs = [value.tensor for value in self.values if value.tensor is not None]
         return frozenset((s.memory, tuple(s.sizes), s.dtype) for s in specs if s.memory is not None and s.memory[0] > 1)
 
@@ -219,7 +217,6 @@ class Method:
         return frozenset(found)
 
     def backend(self, instruction: Instruction) -> str | None:
-        """The backend of a delegate call, None for other instructions."""
         return None if instruction.delegate is None else self.backends[instruction.delegate]
 
     def tensors(self, value_id: int) -> tuple[int, ...]:
@@ -280,13 +277,7 @@ class Program:
         return data[: spec.nbytes] if 0 < spec.nbytes <= len(data) else None
 
     def method(self, name: str = "forward") -> Method:
-        """Return a method by name.
-
-        Raises
-        ------
-        UsageError
-            If the program has no such method.
-        """
+        """Return a method by name; `UsageError` if there is none."""
         for item in self.methods:
             if item.name == name:
                 return item
@@ -295,13 +286,7 @@ class Program:
 
 
 def read_program(path: PathLike) -> Program:
-    """Read a program file, without its weights.
-
-    Raises
-    ------
-    ArtifactError
-        If it is missing, empty, of another kind, truncated, or damaged.
-    """
+    """Read a program file, without its weights."""
     return parse_program(memoryview(open_artifact(path, "an ExecuTorch program", _ADVICE)), os.fspath(path))
 
 
@@ -583,10 +568,7 @@ def _flow(
     values: Sequence[ProgramValue],
     written: set[int],
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Split arguments into inputs and outputs.
-
-    A delegate's outputs are the last arguments that nothing has written before.
-    """
+    """Split arguments into inputs and outputs; a delegate's outputs are the last ones not written before."""
     if operator == _APPEND:
         return args, args[:1]
     if kind == "kernel":

@@ -1,7 +1,6 @@
 """A program's inputs and outputs as runners keep them: one file per value, raw bytes in memory order.
 
-Plain numbers are int64, float64 or one byte (bool). The files have no header, so their length is checked against the
-program.
+Plain numbers are int64, float64 or one byte (bool). The files have no header, so their length is checked.
 """
 
 from __future__ import annotations
@@ -46,16 +45,9 @@ def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def write_inputs(folder: Path, values: Sequence[Any], method: Method | None = None, prefix: str = "input") -> list[str]:
-    """Write the inputs of one execution as raw files.
+    """Write the inputs of one execution as raw files, in the memory order that the method gives.
 
-    Parameters
-    ----------
-    method
-        Gives the memory order of each input, and which shapes are dynamic.
-
-    Returns
-    -------
-    The file names as a runner takes them, followed by the shape after a colon if it is dynamic.
+    Returns the names as a runner takes them, followed by the shape after a colon if it is dynamic.
     """
     named = []
     for at, value in enumerate(values):
@@ -73,20 +65,7 @@ def write_inputs(folder: Path, values: Sequence[Any], method: Method | None = No
 
 
 def read_tensor(path: PathLike, dtype: str, sizes: Sequence[int], order: Sequence[int] = ()) -> torch.Tensor:
-    """Read a tensor.
-
-    Parameters
-    ----------
-    dtype
-        Name of the element type in torch.
-    order
-        Dimensions from outermost to innermost in memory; contiguous if empty.
-
-    Raises
-    ------
-    ArtifactError
-        If the file is missing or its length differs.
-    """
+    """Read a tensor; `order` lists dimensions from outermost to innermost in memory, contiguous if empty."""
     known = READ_TYPES.get(dtype)
     if known is None:
         raise ArtifactError(path, f"a tensor of the dtype {dtype} can't be read from a raw file", "name another dtype")
@@ -101,13 +80,7 @@ def read_tensor(path: PathLike, dtype: str, sizes: Sequence[int], order: Sequenc
 
 
 def read_number(path: PathLike, kind: str) -> int | float | bool:
-    """Read a plain number: "int", "double" or "bool".
-
-    Raises
-    ------
-    ArtifactError
-        If the file is missing or its length differs.
-    """
+    """Read an "int", "double" or "bool"; raises as `read_tensor`."""
     dtype = _NUMBERS[kind]
     return np.frombuffer(_read(path, dtype.itemsize, f"one number ({kind})"), dtype)[0].item()
 

@@ -1,7 +1,4 @@
-"""A TOSA flatbuffer: its operators and tensors, and a copy of it that returns inner tensors too.
-
-The layout of the tables is that of ``tosa.fbs`` 1.0 and 1.1.
-"""
+"""A TOSA flatbuffer (``tosa.fbs`` 1.0 and 1.1): its operators and tensors, and a copy that returns inner tensors."""
 
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ class TosaTensor:
 
 @dataclass(frozen=True, slots=True)
 class TosaGraph:
-    """The first block of a TOSA flatbuffer, which is the whole graph but for bodies of branches and loops."""
+    """The first block, which is the whole graph but for bodies of branches and loops."""
 
     version: str
     operators: tuple[TosaOperator, ...]
@@ -63,7 +60,6 @@ class TosaGraph:
 
 
 def is_tosa(data: memoryview | bytes) -> bool:
-    """True if these bytes are a TOSA flatbuffer."""
     return bytes(data[4:8]) == _MAGIC
 
 
@@ -104,8 +100,8 @@ def read_tosa(data: memoryview | bytes) -> TosaGraph:
 def returning(data: memoryview | bytes, names: Sequence[str]) -> bytes:
     """A copy of a TOSA flatbuffer that returns these tensors, and no others.
 
-    A list of names and the names themselves are appended, and the block's field refers to them: offsets of a flatbuffer
-    point forwards, so everything else stays where it is.
+    The names are appended, and the block's field refers to them: offsets of a flatbuffer point forwards, so everything
+    else stays where it is.
     """
     _, block = _block(data)
     start = int(block.at[0])
@@ -136,7 +132,6 @@ def _block(data: memoryview | bytes) -> tuple[FlatTables, FlatTables]:
 
 
 def _names(tables: FlatTables, field: int) -> list[list[str]]:
-    """A field with names, for each table."""
     vectors, buffer = tables.vectors(field), tables.buffer
     positions = vectors.positions()
     texts = [buffer.text(int(at)) for at in (positions + buffer.gather(positions, "<u4")).tolist()]

@@ -1,7 +1,7 @@
 """The operators of an XNNPACK delegate, from the program's bytes, and how two payloads differ.
 
-Nodes carry the debug handles of their operators. Re-lowering a piece gives the payload that the reference lowers to.
-The program that ran may hold other weights or another padding; differences are named by operator.
+Nodes carry the debug handles of their operators. Re-lowering a piece gives the payload of the reference; the program
+that ran may hold other weights or another padding.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class UnpackedPayload:
-    """A payload: the graph as in the schema's JSON, and the content of its constants."""
+    """The graph as in the schema's JSON, and the content of its constants."""
 
     graph: Json
     constants: memoryview
@@ -67,7 +67,7 @@ class UnpackedPayload:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of an output: debug handles of the operators, and the delegate's inputs.
+    """Debug handles of an output's operators, and the delegate's inputs.
 
     `slices` are the operators that take a part along one axis: debug handle and start of the part.
     """

@@ -22,17 +22,7 @@ _CHECKSUM: Final = "checksum"
 
 
 def checksum_of(content: PathLike | bytes | memoryview) -> str:
-    """The checksum of a file, or of bytes.
-
-    Returns
-    -------
-    str
-        ``xxh3:`` and 32 hexadecimal digits.
-
-    Raises
-    ------
-    ArtifactError
-        If the file can't be read.
+    """``xxh3:`` and 32 hexadecimal digits, of a file or of bytes.
 
     Examples
     --------
@@ -73,13 +63,7 @@ class Verifying:
             note_whole(self._etrecord.path)
 
     def finish(self) -> None:
-        """Wait for the result.
-
-        Raises
-        ------
-        ArtifactError
-            If a checksum is wrong.
-        """
+        """Wait; `ArtifactError` if a checksum is wrong."""
         if self._thread is not None:
             self._thread.join()
         if self._error is not None:
@@ -87,13 +71,7 @@ class Verifying:
 
 
 class Checking:
-    """Compares a `.pte` with a record's checksum in a thread, once for each state of the two files.
-
-    Parameters
-    ----------
-    files
-        The two files by kind, to remember the result. None remembers nothing.
-    """
+    """Compares a `.pte` with a record's checksum in a thread; with `files`, once for each state of the two."""
 
     def __init__(self, content: PathLike | bytes | memoryview, files: Mapping[str, PathLike] | None = None) -> None:
         self._content = content
@@ -109,7 +87,6 @@ class Checking:
             self._checksum = checksum_of(self._content)
 
     def agrees(self, stored: str) -> bool:
-        """Wait, and return True if the content has the stored checksum."""
         if self._thread is None:
             return True
         self._thread.join()

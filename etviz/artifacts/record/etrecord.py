@@ -1,7 +1,7 @@
 """ETRecord: an uncompressed zip of graphs, weights and debug maps, read lazily.
 
 Members are slices of the mapped file, graphs are plain JSON, and weights are views, copied on use. Graphs go through
-etviz's reader (`etviz.graph.from_export`). Upstream's `deserialize` would evaluate expressions found in the file.
+`etviz.graph.from_export`, because upstream's `deserialize` would evaluate expressions found in the file.
 """
 
 from __future__ import annotations
@@ -45,13 +45,7 @@ _SUFFIXES: Final = ("_state_dict", "_constants", "_example_inputs")
 
 
 class ETRecord:
-    """An ETRecord file.
-
-    Raises
-    ------
-    ArtifactError
-        If it is missing, of another kind, compressed, or damaged.
-    """
+    """An ETRecord file."""
 
     def __init__(self, path: PathLike) -> None:
         self.path = os.fspath(path)
@@ -88,13 +82,7 @@ class ETRecord:
         return stored
 
     def check(self) -> None:
-        """Verify the checksum of every member. This reads the whole file without mapping it.
-
-        Raises
-        ------
-        ArtifactError
-            If one is wrong.
-        """
+        """Verify every member's checksum, reading the whole file without mapping it."""
         block = memoryview(bytearray(_BLOCK))
         with open_archive(self._data) as (_, members), Path(self.path).open("rb", buffering=0) as file:
             for name, info in members.items():
@@ -116,13 +104,7 @@ class ETRecord:
         return sorted(name for name in names if not name.endswith(_SUFFIXES))
 
     def json(self, name: str) -> Any:
-        """A member parsed as JSON, or None.
-
-        Raises
-        ------
-        ArtifactError
-            If it is not JSON.
-        """
+        """A member parsed as JSON, or None."""
         data = self.member(name)
         if data is None:
             return None
@@ -196,20 +178,13 @@ class ETRecord:
         return self.graph(self._edge_program(method))
 
     def edge_weights(self, method: str) -> TensorFiles:
-        """The constants of `edge_graph`; see `weights`."""
         return self.weights(self._edge_program(method))
 
     def _edge_program(self, method: str) -> str:
         return next((start + method for start in (_TRANSFORMED, _EDGE) if start + method in self._members), "")
 
     def graph(self, name: str) -> Graph:
-        """One of the programs.
-
-        Raises
-        ------
-        ArtifactError
-            If it is missing or damaged.
-        """
+        """One of the programs; `ArtifactError` if there is none."""
         data = self.json(name)
         if data is None:
             raise ArtifactError(self.path, f"there is no program {name}", _ADVICE, where=name)
@@ -234,26 +209,14 @@ class ETRecord:
         return self._tensors.get(name)
 
     def representative_inputs(self) -> Any:
-        """The inputs of the reference: a tuple, a list of tuples, or None.
-
-        Raises
-        ------
-        ArtifactError
-            If they hold anything but tensors and plain values.
-        """
+        """The inputs of the reference, a tuple, a list of tuples, or None; raises as `load_all`."""
         from etviz.artifacts.record.torch_file import load_all
 
         data = self.member("representative_inputs")
         return None if data is None else load_all(data, self.path, "representative_inputs")
 
     def reference_outputs(self, method: str) -> list[Any]:
-        """The outputs that `ETRecord.update_reference_outputs` stored, one entry for each set of inputs.
-
-        Raises
-        ------
-        ArtifactError
-            If they hold anything but tensors and plain values.
-        """
+        """The outputs that `ETRecord.update_reference_outputs` stored, one entry for each set of inputs."""
         from etviz.artifacts.record.torch_file import load_all
 
         data = self.member("reference_outputs")
@@ -262,13 +225,7 @@ class ETRecord:
         return list(found) if isinstance(found, (list, tuple)) else []
 
     def example_inputs(self, method: str) -> Any:
-        """The inputs that a method was exported with: ``(args, kwargs)``, or None.
-
-        Raises
-        ------
-        ArtifactError
-            If they hold anything but tensors and plain values.
-        """
+        """The inputs that a method was exported with: ``(args, kwargs)``, or None."""
         from etviz.artifacts.record.torch_file import load_all
 
         name = f"{_EDGE}{method}_example_inputs"

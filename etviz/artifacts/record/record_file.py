@@ -62,7 +62,7 @@ class Record:
     delegation
         By method: ``{"delegated": {op: n}, "non_delegated": {op: n}, "subgraphs": n}``, counted before emission.
     extra
-        Further content: names of the tensors that are the representative inputs (``inputs``), and `LISTINGS`.
+        Names of the tensors that are the representative inputs (``inputs``), and the keys above.
     references
         By method: the graph of the float model that the quantization split compares with.
     tensors
@@ -78,7 +78,6 @@ class Record:
     tensors: Mapping[str, torch.Tensor] = field(default_factory=dict, compare=False)
 
     def specification(self, method: str, delegate: str) -> Specification | None:
-        """What a delegate computes, None if it was not kept."""
         kept = self.extra.get(SPECIFICATIONS, {}).get(f"{method}/{delegate}")
         if kept is None:
             return None
@@ -87,13 +86,7 @@ class Record:
 
 
 def write_record(record: Record, path: PathLike) -> None:
-    """Write a record file, as a whole or not at all.
-
-    Raises
-    ------
-    ArtifactError
-        If the file can't be written.
-    """
+    """Write a record file, as a whole or not at all."""
     from safetensors.torch import save
 
     table, tensors = TextTable(), dict(record.tensors)
@@ -115,13 +108,7 @@ def write_record(record: Record, path: PathLike) -> None:
 
 
 def read_record(path: PathLike) -> Record:
-    """Read a record file. Its tensors are read on demand.
-
-    Raises
-    ------
-    ArtifactError
-        If it is missing, of another kind or version, or damaged.
-    """
+    """Read a record file. Its tensors are read on demand."""
     data = memoryview(open_artifact(path, "an etviz record", _ADVICE))
     if bytes(data[:2]) != b"PK":
         raise wrong_kind(path, bytes(data[:64]), "an etviz record", _ADVICE)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 MOST_HEADER: Final = 8 << 20
-"""Maximum number of bytes of a header: some 80,000 tensors, which take 100 MB while they are read."""
+"""Maximum bytes of a header: some 80,000 tensors, which take 100 MB while they are read."""
 _MOST_VALUES: Final = 1_200_000
 _DTYPES: Final = {
     "F64": "float64",
@@ -50,18 +50,7 @@ def tensor_checksum(tensor: torch.Tensor) -> str:
 
 
 class StoredTensors(Mapping[str, "torch.Tensor"]):
-    """Tensors by name.
-
-    Parameters
-    ----------
-    data
-        Safetensors bytes: the length of the header (uint64, little-endian), the header (JSON), the values.
-
-    Raises
-    ------
-    ArtifactError
-        If the bytes are damaged or in another form. Unknown names raise `KeyError`.
-    """
+    """Tensors by name, from the length of the header (uint64, little-endian), the header (JSON) and the values."""
 
     def __init__(self, data: memoryview, checksums: Mapping[str, str], path: str) -> None:
         self._data, self._checksums, self._path = data, checksums, path

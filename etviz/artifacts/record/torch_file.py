@@ -21,7 +21,7 @@ from etviz.errors import ArtifactError
 from etviz.upstream.libraries import load_operator_library
 
 _REPEATED: Final = 64 << 20
-"""Maximum number of bytes that a broadcast tensor may claim beyond its storage."""
+"""Maximum bytes that a broadcast tensor may claim beyond its storage."""
 _DEEPEST: Final = 64
 _MOST_VALUES: Final = 1_000_000
 _A_MODE: Final[Any] = SimpleNamespace(shape_env=None)
@@ -29,15 +29,7 @@ _ADVICE: Final = "write the ETRecord again with ETRecord.save()"
 
 
 class TensorFile(Mapping[str, "torch.Tensor"]):
-    """A dict of tensors saved with `torch.save`; each is a read-only view of the mapped file.
-
-    A tensor that is not aligned for its dtype is copied on access. Copies are not kept.
-
-    Raises
-    ------
-    ArtifactError
-        If the bytes are damaged.
-    """
+    """A dict of tensors saved with `torch.save`, as read-only views; unaligned ones are copied on each access."""
 
     def __init__(self, data: memoryview, path: str, member: str) -> None:
         from torch._guards import TracingContext, tracing
@@ -121,13 +113,7 @@ class TensorFiles(ChainMap[str, "torch.Tensor"]):
 
 
 def load_all(data: memoryview, path: str, member: str, advice: str = _ADVICE) -> Any:
-    """Everything in a small torch file: tensors, lists, tuples, dicts, plain values.
-
-    Raises
-    ------
-    ArtifactError
-        If the bytes are damaged, or hold anything else.
-    """
+    """A small torch file; `ArtifactError` if it holds more than tensors, lists, tuples, dicts and plain values."""
     _check_archive(data, path, member, advice)
     try:
         loaded = torch.load(as_file(data), weights_only=True)

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 class Weights(Mapping[str, "torch.Tensor"]):
     """Tensors by `Input.target`.
 
-    Parameters
-    ----------
-    etrecord
-        Holds the weights that the record refers to. None: such a weight raises `ArtifactError`.
+    Without an ETRecord, the weights that the record refers to in it raise `ArtifactError`.
     """
 
     def __init__(self, record: Record, record_path: str, etrecord: ETRecord | None) -> None:
@@ -59,13 +56,7 @@ class Weights(Mapping[str, "torch.Tensor"]):
         return self._file(place.member), place.name, self._etrecord.path
 
     def inputs(self) -> tuple[Any, ...]:
-        """The representative inputs of the record, flat.
-
-        Raises
-        ------
-        ArtifactError
-            If one of them is missing.
-        """
+        """The representative inputs of the record, flat; `ArtifactError` if one is missing."""
         kept, tensors = self._record.extra.get("inputs", ()), self._record.tensors
         return tuple(self._get(tensors, v["tensor"], self._path) if "tensor" in v else v["value"] for v in kept)
 
@@ -91,8 +82,6 @@ class Weights(Mapping[str, "torch.Tensor"]):
 
 
 class _Over(Mapping[str, "torch.Tensor"]):
-    """A mapping with the names of another mapping."""
-
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         self._tensors = tensors
 
@@ -114,7 +103,6 @@ class CachedTensors(_Over):
     """The same tensors, cached up to `LIMIT` bytes in total."""
 
     LIMIT: Final = 256 << 20
-    """Maximum number of cached bytes."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         super().__init__(tensors)
@@ -132,15 +120,10 @@ class CachedTensors(_Over):
 
 
 class Aligned(_Over):
-    """The same tensors, each at an address that is a multiple of `BOUNDARY`.
+    """The same tensors, each at an address that is a multiple of `BOUNDARY`; unaligned ones are copied on each access.
 
     A matrix product may round differently at other addresses of its operands. With aligned tensors, two files with the
     same numbers give the same bits.
-
-    Parameters
-    ----------
-    tensors
-        Views of files. Unaligned tensors are copied on each access.
     """
 
     BOUNDARY: Final = 64
