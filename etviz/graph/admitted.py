@@ -84,7 +84,6 @@ _PRIM: Final = "prim_"
 
 
 def is_admitted(target: str) -> bool:
-    """True for a callable target, for example ``aten.add.Tensor``."""
     parts = target.split(".")
     if len(parts) != 3 or parts[2] == _PACKED or parts[2].startswith(_PRIM):
         return False

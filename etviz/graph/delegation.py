@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Delegation:
-    """Counts of one method: delegate calls, and nodes inside and outside delegates by operator type.
-
-    An operator's type is its node's name without the number.
-    """
+    """Counts of delegate calls, and of nodes inside and outside delegates by name without number."""
 
     num_delegated_subgraphs: int
     delegated: Mapping[str, int]

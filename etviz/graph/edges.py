@@ -1,7 +1,7 @@
 """Edges between the nodes of the program tree: who reads which value.
 
-Edges join nodes of one level: instructions of a method or branch, or operators inside one delegate. They cross levels
-at a delegate's border: an inner operator reads an outer value, and an inner value becomes the delegate's output.
+Edges join nodes of one level. They cross levels at a delegate's border: an inner operator reads an outer value, and an
+inner value becomes the delegate's output.
 """
 
 from __future__ import annotations
@@ -16,15 +16,10 @@ from etviz.graph.uses import item_of
 
 
 class DataEdge(NamedTuple):
-    """One value that is read.
+    """One value that is read, with its output index at the source.
 
-    Attributes
-    ----------
-    source, output
-        The tree node that makes it, and the index among that node's outputs.
-    target, argument
-        The tree node that reads it, and the index of the argument. For a value that leaves a delegate or branch, the
-        target is the delegate or the `cond`, and `argument` is its output.
+    For a value that leaves a delegate or branch, the target is the delegate or the `cond`, and `argument` is its
+    output.
     """
 
     source: int

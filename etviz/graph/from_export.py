@@ -290,7 +290,6 @@ _EXPORTED: Final = re.compile(r"(aten|torch\.ops|quantized_decomposed|torchao)\b
 
 
 def is_exported_operator(target: str) -> bool:
-    """True if an ancestor's target is an operator of the exported program."""
     return _EXPORTED.match(target) is not None
 
 

@@ -26,13 +26,7 @@ class Inlined:
 
 
 def inline(graph: Graph) -> Inlined:
-    """Replace every delegate call by the delegate's nodes; branches of `torch.cond` stay.
-
-    Examples
-    --------
-    >>> inline(Graph("forward")).graph.nodes
-    []
-    """
+    """Replace every delegate call by the delegate's nodes; branches of `torch.cond` stay."""
     flat = Inlined(Graph(graph.name, inputs=[replace(item) for item in graph.inputs]))
     names = _copy(flat, graph, "", {item.name: Ref(item.name) for item in graph.inputs})
     flat.graph.outputs = [_renamed(out, names) for out in graph.outputs]

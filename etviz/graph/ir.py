@@ -1,7 +1,7 @@
 """The program's graph as plain data: what runs, on what, and where it came from.
 
-Every graph that etviz evaluates has this form: the emitted program of a record, a delegate's subgraph, the edge graph
-of an ETRecord. It holds no tensors and needs no torch. `Graph.from_json` checks it, so every graph is safe to walk.
+The emitted program of a record, a delegate's subgraph and the edge graph of an ETRecord have this form. It holds no
+tensors and needs no torch. `Graph.from_json` checks it, so every graph is safe to walk.
 """
 
 from __future__ import annotations
@@ -169,7 +169,6 @@ def _count(graph: Graph) -> tuple[int, int]:
 
 
 def refs(value: Any) -> Iterator[str]:
-    """Names of the nodes that an argument refers to, in order."""
     found: list[str] = []
     _collect_refs((value,), found)
     return iter(found)

@@ -1,7 +1,4 @@
-"""`Graph` to JSON and back. Reading checks every field, since record files may be foreign.
-
-Repeated texts (stack traces, modules) are stored once in a table.
-"""
+"""`Graph` to JSON and back. Reading checks every field, since record files may be foreign."""
 
 from __future__ import annotations
 
@@ -26,14 +23,13 @@ class MalformedGraphError(ValueError):
 
 
 class TextTable:
-    """Texts by index, each stored once."""
+    """Texts (stack traces, modules) by index, each stored once."""
 
     def __init__(self) -> None:
         self.texts: list[str] = [""]
         self._index: dict[str, int] = {"": 0}
 
     def add(self, text: str) -> int:
-        """Index of `text`, added if it is new."""
         if text not in self._index:
             self._index[text] = len(self.texts)
             self.texts.append(text)
@@ -41,7 +37,6 @@ class TextTable:
 
 
 def dump_arg(value: Any) -> Json:
-    """An argument as JSON. References and special constants become tagged objects."""
     if isinstance(value, Ref):
         return {"$": "ref", "v": value.name}
     if isinstance(value, Tag):
@@ -58,7 +53,6 @@ def dump_arg(value: Any) -> Json:
 
 
 def load_arg(value: Json, depth: int = 0) -> Any:
-    """The inverse of `dump_arg`; raises `MalformedGraphError` for anything else."""
     if depth > MAX_DEPTH:
         raise MalformedGraphError("arguments are nested too deeply")
     if isinstance(value, int) and abs(value) > _LARGEST:
@@ -81,7 +75,6 @@ def load_arg(value: Json, depth: int = 0) -> Any:
 
 
 def dump_graph(graph: Graph, table: TextTable) -> Json:
-    """`graph` as JSON; its texts are added to `table`."""
     return {
         "name": graph.name,
         "inputs": [[i.name, i.kind, i.target, _dump_meta(i.meta)] for i in graph.inputs],
@@ -95,10 +88,7 @@ def dump_graph(graph: Graph, table: TextTable) -> Json:
 
 
 def load_graph(data: Json, texts: list[str], depth: int = 0) -> Graph:
-    """The inverse of `dump_graph`.
-
-    Raises `MalformedGraphError` for a wrong type, an unknown tag, or a reference to a later node.
-    """
+    """The inverse of `dump_graph`; `MalformedGraphError` for a wrong type, an unknown tag, or a later node's value."""
     if depth > MAX_DEPTH:
         raise MalformedGraphError("subgraphs are nested too deeply")
     try:

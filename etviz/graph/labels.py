@@ -130,15 +130,7 @@ def source_line(stack: str) -> str:
 
 
 def source_code(stack: str) -> str:
-    r"""The code at `source_line` as the trace quotes it, or empty. No file is opened.
-
-    Examples
-    --------
-    >>> source_code('  File "/home/me/net.py", line 12, in forward\n    return x + y\n')
-    'return x + y'
-    >>> source_code('  File "/home/me/net.py", line 12, in forward\n  File "/venv/site-packages/torch/nn.py", line 1')
-    ''
-    """
+    r"""The code at `source_line` as the trace quotes it, or empty. No file is opened."""
     frame = _own_frame(stack)
     text = stack[frame.end() :].split("\n", 2)[1:2] if frame else []
     return text[0].strip() if text and not _FRAME.match(text[0]) else ""
@@ -185,10 +177,7 @@ def short_operator(name: str) -> str:
 
 
 def node_label(graph: Graph, node: Node) -> str:
-    """Name of a node in a tree or diagram: an operator's short name, or a delegate's operators.
-
-    A delegate shows its first operators and counts the others: ``conv2d, relu, +12``.
-    """
+    """Name of a node in a tree or diagram: its short name, or a delegate's first operators: ``conv2d, relu, +12``."""
     if node.target not in ("delegate", OBSERVED) or not node.subgraphs:
         return short_operator(node.target)
     inner = graph.inside(node)
@@ -260,16 +249,8 @@ def module_labels(modules: Iterable[str]) -> dict[str, str]:
 class RowAddress(NamedTuple):
     """The address of a row: ``#22``, ``#22[1]``, ``#22.3``, ``#22@1``.
 
-    Attributes
-    ----------
-    instruction
-        The instruction; for a row inside a delegate, the delegate call.
-    inner
-        The operator inside the delegate call, -1 for a row of the program.
-    output
-        Output of the operator; 0 is not written.
-    run
-        Number of the execution; 0 is not written.
+    `instruction` is the delegate call for a row inside; `inner` is the operator inside, else -1. An `output` or `run`
+    of 0 is not written.
     """
 
     instruction: int
@@ -298,13 +279,7 @@ def row_name(kind: str, op: str, reference_ops: str, module: str, output: float 
 
 
 def row_names(rows: Sequence[tuple[RowAddress, str, str, str, str]]) -> list[str]:
-    """Names of a program's rows with their addresses: ``#4 head · linear +1``.
-
-    Parameters
-    ----------
-    rows
-        Address, kind, operator, reference operators and module of each row.
-    """
+    """Names with addresses (``#4 head · linear +1``) of rows: address, kind, operator, reference operators, module."""
     places = module_labels(module for *_, module in rows)
     return [f"{address} {_with_place(places[module], _operator_name(*told))}" for address, *told, module in rows]
 
@@ -363,10 +338,7 @@ def describe_outputs(node: Node) -> str:
 def together(nodes: Sequence[Node], unpaired: Sequence[int] = ()) -> str:
     """Operators with missing values, in words: ``instruction 3 (layer_norm), whose value was not logged``.
 
-    Parameters
-    ----------
-    unpaired
-        Candidate instructions for the operators without a number.
+    `unpaired` are candidate instructions for the operators without a number.
     """
     known = {node.instruction for node in nodes if node.instruction >= 0}
     unknown = len(known) < len(nodes)
@@ -378,7 +350,7 @@ def together(nodes: Sequence[Node], unpaired: Sequence[int] = ()) -> str:
 
 
 def instructions_text(instructions: Sequence[int]) -> str:
-    """Instructions in words: ``instruction 3``, ``instructions 3 and 5``, ``instructions 3 to 9, 12 and 20``."""
+    """``instruction 3``, ``instructions 3 and 5``, ``instructions 3 to 9, 12 and 20``."""
     runs: list[list[int]] = []
     for at in instructions:
         if runs and at == runs[-1][-1] + 1:

@@ -14,12 +14,8 @@ from typing import Final
 class LanguageOperator:
     """One operator.
 
-    Attributes
-    ----------
-    arguments
-        Of its schema, in torch's notation: an argument ``Tensor(a!) cache`` is written to.
-    results
-        Number of results that mean something; a cache update returns a tensor that holds nothing.
+    `arguments` has torch's notation: an argument ``Tensor(a!) cache`` is written to. `results` counts results that mean
+    something; a cache update returns a tensor that holds nothing.
     """
 
     arguments: str
@@ -27,12 +23,10 @@ class LanguageOperator:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the arguments, in order."""
         return tuple(item.split()[-1].partition("=")[0] for item in self.arguments[1:-1].split(", "))
 
     @property
     def writes(self) -> tuple[str, ...]:
-        """Names of the arguments that are written to, in order."""
         return tuple(re.findall(r"Tensor\(\w!\) (\w+)", self.arguments))
 
     @property

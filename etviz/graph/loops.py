@@ -30,7 +30,6 @@ def body_of(graph: Graph, node: Node) -> Graph:
 
 
 def begin(name: str, carries: Sequence[Any]) -> list[Node]:
-    """The nodes that copy the initial carries of a loop."""
     return [Node(f"{name}_carry_{at}", "aten.clone.default", (item,), kernel=COPY) for at, item in enumerate(carries)]
 
 
@@ -79,7 +78,6 @@ def _run_by(graph: Graph, node: Node) -> Iterator[tuple[str, Graph]]:
 
 
 def is_whole(graph: Graph, node: Node) -> bool:
-    """True if a loop's arguments and its body fit."""
     parts = node.args
     if len(parts) != 3 or len(node.subgraphs) != 1 or not all(isinstance(part, list) for part in parts):
         return False

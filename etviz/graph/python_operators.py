@@ -32,7 +32,7 @@ class ArithmeticRefusedError(ValueError):
 
 
 def check(target: str, values: Sequence[Any]) -> None:
-    """Refuse arguments that are no 64-bit numbers, and shifts by 64 or more, with `ArithmeticRefusedError`."""
+    """Refuse arguments that are no 64-bit numbers, and shifts by 64 or more."""
     if not all(isinstance(value, (int, float)) for value in values):
         raise ArithmeticRefusedError(f"The graph's {target[:100]} computes a size from something that is not a number")
     if any(isinstance(value, int) and abs(value) >= LARGEST for value in values):
@@ -42,13 +42,12 @@ def check(target: str, values: Sequence[Any]) -> None:
 
 
 def check_result(target: str, value: Any) -> None:
-    """Refuse a result of more than 64 bits with `ArithmeticRefusedError`."""
+    """Refuse a result of more than 64 bits."""
     if isinstance(value, int) and abs(value) >= LARGEST:
         raise ArithmeticRefusedError(f"The graph's {target} gives a number of {value.bit_length()} bits")
 
 
 def compute(target: str, values: Sequence[Any]) -> Any:
-    """Apply one of `PYTHON` to numbers; raises `ArithmeticRefusedError` for excessive ones."""
     check(target, values)
     result = PYTHON[target](*values)
     check_result(target, result)

@@ -165,7 +165,7 @@ def _range(dtype: Any) -> tuple[int | None, int | None]:
 
 
 def grid_of(node: Node) -> GridArguments | None:
-    """The grid arguments of a quantize or dequantize with one scale for all elements."""
+    """The same for a node with one scale for all elements."""
     grid = grid_arguments(node.target, node.args, node.kwargs)
     shape = node.outputs[0].shape if node.outputs and node.outputs[0] is not None else ()
     if grid is None or grid.granularity not in ("per_tensor", "affine"):

@@ -77,13 +77,9 @@ def give(
 
 
 def seen_later(graph: Graph) -> dict[int, tuple[int, list[tuple[int, int] | None]]]:
-    """Where the runtime logs what calls write: as inputs of later delegate calls.
+    """By instruction that writes: its number of results, and where later delegate calls log each written value.
 
-    Returns
-    -------
-    dict
-        By instruction: the number of its results, and for each written value a later instruction and its place in that
-        log. None if no later call logs the value.
+    A place is a later instruction and an index in its log, None if no later call logs the value.
     """
     readers: dict[str, tuple[int, int]] = {}
     named: dict[tuple[str, int], str] = {}

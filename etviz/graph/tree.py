@@ -1,8 +1,7 @@
 """The delegated-graph tree as preorder arrays.
 
-A node is a row of parallel lists. Its subtree is the next `size` rows including its own, so folding skips `size` rows.
-Two trees show the same rows: by program order (method → delegates and portable operators → operators inside each
-delegate), and by module hierarchy.
+A node's subtree is the next `size` rows including its own, so folding skips `size` rows. Two trees show the same rows:
+by program order (method → delegates and portable operators → operators inside each delegate), and by module hierarchy.
 """
 
 from __future__ import annotations

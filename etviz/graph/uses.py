@@ -1,7 +1,6 @@
 """Who uses a value, and which values an operator returns.
 
-An operator with several outputs returns a list, and ``getitem`` nodes name its elements. ``getitem`` nodes compute
-nothing and are no operators.
+An operator with several outputs returns a list, and ``getitem`` nodes, which are no operators, name its elements.
 """
 
 from __future__ import annotations
@@ -39,15 +38,7 @@ def operators(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 class Uses:
-    """Who uses which value in one graph.
-
-    Attributes
-    ----------
-    nodes
-        All nodes by name, in program order.
-    users
-        The nodes that read each value, each once, in program order.
-    """
+    """Nodes by name, and the `users` that read each value, each once, in program order."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -104,12 +95,10 @@ def is_size(node: Node) -> bool:
 
 
 def gives_number(node: Node) -> bool:
-    """True for nodes whose value is one number, not a tensor."""
     return is_size(node) or node.target == "aten._local_scalar_dense.default"
 
 
 def only_moves(node: Node) -> bool:
-    """True for operators whose results hold only their input's elements."""
     return item_of(node) is not None or node.target.partition(".")[2].partition(".")[0] in MOVING
 
 

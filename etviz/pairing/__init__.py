@@ -1,1 +1,1 @@
-"""pairing."""
+"""Pairs runtime values with reference values."""

@@ -36,13 +36,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Instruction indices of one loop.
-
-    Attributes
-    ----------
-    results
-        Instructions that stack the rows of the results.
-    """
+    """Instruction indices of one loop; `results` stack the rows of the results."""
 
     first: range
     body: range

@@ -1,9 +1,9 @@
 """Derives which edge value each runtime value is, from the `.pte` and the ETRecord alone.
 
-The program's instructions say which operator reads and writes which value. The ETRecord's edge graph says the same of
-the reference. Debug handles link instructions to edge operators. Each runtime value starts with all edge values that it
-could be and loses the values that its makers or readers rule out, until nothing changes. A value with one possibility
-is paired; others are left out. A pairing is never a guess.
+The program's instructions say which operator reads and writes which value, the ETRecord's edge graph says the same of
+the reference, and debug handles link the two. Each runtime value starts with all edge values that it could be and loses
+the values that its makers or readers rule out, until nothing changes. A value with one possibility is paired; others
+are left out. A pairing is never a guess.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TAKING_PARTS: Final = frozenset(
 
 @dataclass(slots=True)
 class Derived:
-    """Derived pairing: edge values of runtime values, and edge operators of calls.
+    """Edge values of runtime values, and edge operators of calls.
 
     `edge` has the edge graph's values by name. `values` maps each ``(instruction, output)`` to its edge value,
     `written_back` to the value that a `copy_` stores in a mutable buffer, `inputs` the tensors that a delegate reads.
@@ -69,8 +69,7 @@ def derive(
 ) -> Derived:
     """Pair the values of a method's instructions with values of the ETRecord's edge graph, before delegation.
 
-    `handles` are the debug handles of each instruction, `constants` the matched constants, and `origins` the origins
-    of each delegate's outputs according to its payload.
+    `handles` are the debug handles of each instruction; `origins` reads each delegate's payload.
     """
     return _Search(method, edge, handles, constants or Constants(), origins).run()
 
@@ -308,10 +307,7 @@ class _Search:
         return self._result()
 
     def _narrow(self, value: int, names: set[str]) -> bool:
-        """Keep only `names` as possibilities of a value.
-
-        A value without any possibility constrains nothing from then on and is not paired.
-        """
+        """Keep only `names`; a value without any possibility constrains nothing from then on and is not paired."""
         before = self.domains.get(value)
         if not names or (before is not None and not before):
             return False

@@ -16,7 +16,7 @@ class EdgeValues(Uses):
 
     `classes` maps equal inputs to the first of them. `operators` are by name, `by_target` by functional name,
     `by_handle` by debug handle. `given` names the values of each operator, in order, `maker` the operator of each
-    value, `places` the place of each operator in the program; `metas` has shapes and dtypes.
+    value, `places` the place of each operator in the program.
     """
 
     def __init__(self, graph: Graph, classes: Mapping[str, str] | None = None) -> None:

@@ -46,10 +46,7 @@ Logged = Mapping[int, "Sequence[TensorRef]"]
 
 @dataclass(slots=True)
 class Group:
-    """Instructions and edge operators that share debug handles, each in program order.
-
-    `executors` are the possible instructions of each operator.
-    """
+    """Instructions and edge operators that share debug handles, in program order; `executors` are by operator."""
 
     instructions: list[int] = field(default_factory=list)
     operators: list[Node] = field(default_factory=list)
@@ -164,10 +161,7 @@ def group_by_handles(
     nodes: Mapping[int, Node] | None = None,
     logged: Logged | None = None,
 ) -> list[Group]:
-    """Connected components of instructions and their possible operators.
-
-    `nodes` name each instruction's kernel, and `logged` its values.
-    """
+    """Connected components of instructions and their possible operators."""
     parent: dict[str, str] = {}
 
     def find(name: str) -> str:
@@ -264,10 +258,10 @@ class Cut:
 class HandleGroups:
     """The values that a method's instructions give, according to debug handles.
 
-    `nodes` holds the method's skeleton by instruction, `handled` the instructions with debug handles. `matches`
-    are the unambiguous pairings, `reasons` the reasons of other instructions. `makers` maps a value to its match and
-    output; `cuts` maps an instruction to its cut, unless its group has branches. `inputs` are the names of the graph's
-    inputs by kind, `readers` the matched instructions that read them.
+    `nodes` holds the method's skeleton by instruction, `handled` the instructions with debug handles. `reasons` are
+    those of instructions without a match. `makers` maps a value to its match and output; `cuts` maps an instruction to
+    its cut, unless its group has branches. `inputs` are the names of the graph's inputs by kind, `readers` the matched
+    instructions that read them.
     """
 
     def __init__(

@@ -26,14 +26,10 @@ _BLOCK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """Matches of constants by content.
+    """Matches of constants.
 
-    Attributes
-    ----------
-    domains
-        By value id of the program: the possible names of a constant in the reference's graph.
-    classes
-        By name: the first name of all equal constants.
+    `domains` are, by value id of the program, the possible names in the reference's graph; `classes` maps a name to the
+    first of all equal constants.
     """
 
     domains: Mapping[int, frozenset[str]] = field(default_factory=dict)

@@ -1,7 +1,6 @@
 """When operators can have been executed: after their inputs and before their readers.
 
-A program executes one instruction after the other. The order often decides between two possible instructions of an
-operator.
+The order often decides between two possible instructions of an operator.
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ class Order:
         self._executed, self._left_out = _executed(graph)
 
     def spans(self, possible: Mapping[str, Collection[int]], certain: Collection[str] = ()) -> dict[str, Span]:
-        """The span of each operator, given its `possible` instructions.
-
-        `certain` operators are known to be executed.
-        """
+        """The span of each operator; `certain` operators are known to be executed."""
         executed = self._executed.union(certain)
         first: dict[str, float] = {}
         after: dict[str, float] = {}

@@ -1,7 +1,6 @@
 """Rebuilds the lowered graph from an ETRecord's edge graph and the derived pairing.
 
-The result has the form of a recorded graph: kernel calls carry their instruction, delegates their inside. Underived
-operators stay without an instruction.
+It has the form of a recorded graph; underived operators stay without an instruction.
 """
 
 from __future__ import annotations

@@ -29,8 +29,7 @@ def skeleton(
 ) -> Graph:
     """The instructions of a method as a graph; without a `.pte`, those with events in the ETDump.
 
-    The ETRecord's edge graph gives names and sources. `handles` (debug handles) and `backends` (of delegate calls) are
-    by instruction.
+    The ETRecord's edge graph gives names and sources.
     """
     by_handle: dict[int, list[Node]] = {}
     for node in operators(edge.nodes) if edge is not None else ():

@@ -19,7 +19,7 @@ _FUNCTIONS = {
 def callers() -> Iterator[tuple[type, str]]:
     """Classes, each with the name of one of its functions.
 
-    Those that this executorch lacks are left out, and the runners of language models unless they are imported.
+    Classes that this executorch lacks are left out, and the runners of language models unless they are imported.
     """
     for (module, name), functions in _FUNCTIONS.items():
         if "llm" in module and module not in sys.modules:
@@ -31,5 +31,5 @@ def callers() -> Iterator[tuple[type, str]]:
 
 
 def method_name(loaded: object) -> str:
-    """The name of the method that an object of the class `ExecuTorchMethod` runs."""
+    """The name of the method that an `ExecuTorchMethod` runs."""
     return loaded.method_meta().name()  # pyright: ignore[reportAttributeAccessIssue]

@@ -13,18 +13,10 @@ if TYPE_CHECKING:
 
 
 def run_model(folder: Path, inputs: list[torch.Tensor]) -> tuple[list[torch.Tensor], dict[str, list[torch.Tensor]]]:
-    """The outputs of a model (``*.aimodel``) with one function, and inner values.
+    """Outputs of a model (``*.aimodel``) with one function, and by lowered operator its operations' values, in order.
 
-    Returns
-    -------
-    tuple
-        The outputs; and by name of the operator that was lowered: the values of its operations in the order of
-        execution. There are none if the model was lowered without debug information (``ENABLE_DEBUG_INFO=1``).
-
-    Raises
-    ------
-    ImportError
-        If the extra ``coreai`` is not installed.
+    There are no inner values if it was lowered without debug information (``ENABLE_DEBUG_INFO=1``). `ImportError`
+    without the extra ``coreai``.
     """
     import asyncio
 

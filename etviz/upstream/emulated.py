@@ -36,16 +36,7 @@ class DelegateCall:
 
 
 class DelegateFree:
-    """A program without some of its delegates.
-
-    Parameters
-    ----------
-    content
-        The `.pte`.
-    method
-        Name of the method.
-    stays
-        Whether the delegates of a backend stay, because the runtime here has it.
+    """A program without delegates of backends, except those that `stays` says the runtime here has.
 
     Raises
     ------
@@ -79,16 +70,9 @@ class DelegateFree:
         return file.program.execution_plan[0]
 
     def program(self, outputs: Mapping[int, int], stop: DelegateCall | None = None, count: int = 0) -> bytes:
-        """The `.pte` without delegates.
+        """The `.pte` without delegates; it ends before `stop` and returns the `count` values that this call reads.
 
-        Parameters
-        ----------
-        outputs
-            By instruction of a call: number of its outputs. They are inputs after the method's own, in program order.
-        stop
-            The program ends before this call, and returns the values that the call reads.
-        count
-            Number of those values.
+        `outputs` has the number of each call's outputs, which are inputs after the method's own, in program order.
         """
         from executorch.exir._serialize._program import serialize_pte_binary
         from executorch.exir.schema import Bool, EValue, Instruction, JumpFalseCall
@@ -123,7 +107,6 @@ def _drop_delegates(plan: Any, instructions: Sequence[Any]) -> None:
 
 
 def _give_memory(plan: Any, value: int) -> None:
-    """Move a value to memory behind all others."""
     from executorch.exir.schema import AllocationDetails
 
     tensor = plan.values[value].val
@@ -140,16 +123,9 @@ def _give_memory(plan: Any, value: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MadeCall:
-    """A delegate call that something else made.
+    """A delegate call that `implementation` made instead of the device.
 
-    Attributes
-    ----------
-    instruction
-        Its number.
-    values
-        Its inputs and outputs: ExecuTorch's scalar type, sizes, strides, and offset in the debug buffer.
-    implementation
-        Who made it.
+    `values` are inputs and outputs: ExecuTorch's scalar type, sizes, strides, and offset in the debug buffer.
     """
 
     instruction: int
@@ -162,14 +138,7 @@ def with_calls(
 ) -> bytes:
     """An ETDump with delegate calls added to its executions, in program order.
 
-    Parameters
-    ----------
-    etdump
-        As the runtime wrote it.
-    executions
-        The calls of each.
-    move
-        Called for each tensor in the order of logging, with its offset, scalar type and sizes; returns its new offset.
+    `move` gets each tensor's offset, scalar type and sizes in the order of logging, and returns its new offset.
 
     Raises
     ------

@@ -93,16 +93,9 @@ def lowered_module(owner: torch.nn.Module, node: FxNode) -> Any | None:
 def exported_program(
     graph: torch.fx.Graph, state: dict[str, torch.Tensor], users: list[str], outputs: list[str]
 ) -> ExportedProgram:
-    """An `ExportedProgram` in edge dialect around a finished fx graph.
+    """An `ExportedProgram` in edge dialect around a finished fx graph, whose placeholders are in `state` or `users`.
 
-    Parameters
-    ----------
-    graph
-        Placeholders are named in `state` or in `users`.
-    state
-        Weights; floats become parameters, everything else persistent buffers.
-    users, outputs
-        Names of the user inputs and of the outputs.
+    Float tensors of `state` become parameters, the others persistent buffers.
     """
     import torch
     from executorch.exir import EdgeCompileConfig
@@ -163,7 +156,7 @@ def backend_module(backend_id: str) -> str:
 
 @functools.lru_cache
 def lowers_here(backend_id: str) -> bool:
-    """True unless this machine can't lower for a backend: its module is unknown or not installed.
+    """True unless a backend's module is unknown or not installed.
 
     Other threads call this, so it imports nothing: executorch's packages have circular imports, which deadlock
     threads.
@@ -206,10 +199,7 @@ def partition_marks(program: ExportedProgram, backend_id: str) -> dict[str, dict
 
 
 def lower_again(program: ExportedProgram, backend_id: str, compile_specs: list[tuple[str, bytes]]) -> bytes:
-    """A `.pte` with one call of `backend_id`, or with portable kernels only if that is empty.
-
-    Raises the backend's error if the backend refuses.
-    """
+    """A `.pte` with one call of `backend_id` (portable kernels if empty); raises the backend's error."""
     from executorch.exir import EdgeProgramManager
     from executorch.exir.backend.backend_api import to_backend
     from executorch.exir.backend.compile_spec_schema import CompileSpec
@@ -232,12 +222,7 @@ def delegate_program(
 ) -> bytes:
     """A `.pte` with one call of a delegate whose payload is given; nothing is lowered.
 
-    Parameters
-    ----------
-    named
-        The program's named data for the payload.
-    inputs, outputs
-        The call's inputs, and shape and dtype of each output.
+    `named` is the program's named data for the payload.
     """
     import torch
     from executorch.exir._serialize._named_data_store import NamedDataStore

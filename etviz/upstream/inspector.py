@@ -16,7 +16,7 @@ _NANOSECONDS: Final = 1e6
 
 @dataclass(frozen=True, slots=True)
 class HeldEvent:
-    """An event of an upstream Inspector: its times in nanoseconds, and the values of its first run.
+    """An event: its times in nanoseconds, and the values of its first run.
 
     `chain` is -1 for the framework's own events; `inside` is the backend's identifier of an event inside a delegate.
     """
@@ -32,7 +32,7 @@ class HeldEvent:
 
 @dataclass(frozen=True, slots=True)
 class HeldRun:
-    """One event block of an upstream Inspector; equal runs share one."""
+    """One event block; equal runs share one."""
 
     name: str
     index: int | None

@@ -1,9 +1,9 @@
 # pyright: reportPrivateUsage=false
 """Which library registers the operators of a namespace, for torch and for the runtime.
 
-A file's text names namespaces only. The libraries are listed in the tables here, or in
-`etviz.options.operator_libraries`, which only the user sets. Children of other environments import this file too, so
-it needs only the standard library, torch and executorch.
+A file's text names namespaces only: libraries come from the tables here, or from `etviz.options.operator_libraries`,
+which only the user sets. Children of other environments import this file too, so it needs only the standard library,
+torch and executorch.
 """
 
 from __future__ import annotations
@@ -66,7 +66,6 @@ def load_operator_library(namespace: str, operator: str = "") -> str:
 
 @functools.cache
 def load_kernels(namespace: str) -> None:
-    """Register executorch's kernels of a namespace with the runtime, if there are any."""
     import executorch
 
     pattern = _KERNELS.get(namespace, "")
@@ -77,13 +76,7 @@ def load_kernels(namespace: str) -> None:
 
 @functools.cache
 def load_library(name: str) -> frozenset[str]:
-    """Load a library, and return the operators that it registers with torch, named like ``mine.scale``.
-
-    Parameters
-    ----------
-    name
-        A module that Python can import, or the path of a shared library.
-    """
+    """Load a module or shared library, and return the operators that it registers, named like ``mine.scale``."""
     import torch
 
     importlib.import_module("executorch.extension.pybindings.portable_lib")  # kernels register with its runtime
@@ -98,7 +91,7 @@ def load_library(name: str) -> frozenset[str]:
 
 @functools.cache
 def operators_of(name: str) -> frozenset[str]:
-    """The operators that a library registers with torch, by this process's last load."""
+    """The operators that a library registered with torch at this process's last load."""
     found = load_library(name)
     if found:
         return found

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def functional_overload(overload: torch._ops.OpOverload) -> torch._ops.OpOverload:
     """The functional form of an out variant; the overload itself if there is none.
 
-    Two overloads of a packet belong together if they take the same arguments by name and type, except for `out`.
-    Further arguments of the functional one need a default (`full_like`'s dtype).
+    The two take the same arguments by name and type, except for `out`. Further arguments of the functional one need a
+    default (`full_like`'s dtype).
     """
     out = out_arguments(overload)
     if not out:
@@ -147,13 +147,9 @@ _DEVICE_COPIES: Final = {
 
 @functools.cache
 def runtime_operator(kernel: str) -> tuple[str, tuple[tuple[str, Any], ...]] | None:
-    """The operator that a kernel, for example ``aten::add.out``, computes.
+    """Functional operator of a kernel (``aten.add.Tensor`` for ``aten::add.out``); None if none is registered.
 
-    Returns
-    -------
-    tuple or None
-        Name of the functional operator (``aten.add.Tensor``), and ``(name, default)`` of each input argument, in the
-        order of the program; None for kernels without a registered operator.
+    With it come ``(name, default)`` of each input argument, in the order of the program.
     """
     import torch
 
@@ -188,13 +184,7 @@ def _without_out(packet: Any, overload_name: str) -> Any:
 
 
 def edge_operator(target: str) -> Any:
-    """The edge operator of a name such as ``aten.add.Tensor``.
-
-    Raises
-    ------
-    AttributeError
-        If there is none.
-    """
+    """The edge operator of a name such as ``aten.add.Tensor``; `AttributeError` if there is none."""
     from executorch.exir.dialects._ops import ops
 
     namespace, name, overload = target.split(".")
@@ -203,7 +193,7 @@ def edge_operator(target: str) -> Any:
 
 
 def in_order(target: Any, kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments by position where the operator's schema has them so, as upstream's passes expect.
+    """Arguments by position where the schema has them so, as upstream's passes expect.
 
     Serialized graphs name every argument and omit defaults.
     """

@@ -27,13 +27,7 @@ class ProgramFile:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> ProgramFile:
-        """Read a checked file.
-
-        Raises
-        ------
-        ArtifactError
-            If upstream can't read it.
-        """
+        """Read a checked file; `ArtifactError` if upstream can't."""
         with quietly():
             from executorch.exir._serialize._program import deserialize_pte_binary
 
@@ -82,21 +76,9 @@ class ProgramFile:
     def replace_delegate(
         self, plan: Any, instruction: int, own: int, piece: ProgramFile, nbytes: list[int]
     ) -> list[int]:
-        """Let a delegate call execute another program of its backend with more outputs.
+        """Let a delegate call execute another program; return its further outputs' slots, in unused memory.
 
-        Parameters
-        ----------
-        piece
-            A program of one delegate call with the call's inputs; its first outputs are the call's.
-
-        Returns
-        -------
-        The slots of the further outputs, in memory that nothing else uses.
-
-        Raises
-        ------
-        ValueError
-            If the piece is something else.
+        `piece` has one delegate call with the call's inputs, and the call's outputs first; `ValueError` otherwise.
         """
         from executorch.exir import schema
 

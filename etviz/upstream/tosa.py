@@ -1,7 +1,8 @@
 # pyright: reportPrivateUsage=false, reportMissingImports=false
 """TOSA, the form through which Arm's backends lower: its graph for a delegate, and the reference model that runs it.
 
-Imports are inside the functions: Arm's passes take seconds, and the extra ``tosa`` may not be installed.
+Imports are inside the functions: Arm's passes take seconds, and the extra ``tosa`` may not be installed
+(`ImportError`).
 """
 
 from __future__ import annotations
@@ -27,17 +28,7 @@ def specify(
 ) -> tuple[bytes, dict[str, str]]:
     """The TOSA flatbuffer of a delegate, and by name of a tensor in it the operator that it comes from.
 
-    Parameters
-    ----------
-    program
-        What the backend lowered; it is not changed.
-    backend_id, compile_specs
-        Of the delegate. Each of `BACKENDS` goes through TOSA with the same passes; VGF adds two.
-
-    Raises
-    ------
-    ImportError
-        If the extra ``tosa`` is not installed.
+    Each of `BACKENDS` goes through TOSA with the same passes; VGF adds two. The program is not changed.
     """
     from executorch.backends.arm import _passes
     from executorch.backends.arm.tosa.backend import TOSABackend
@@ -108,8 +99,6 @@ def run_reference_model(graph: bytes, inputs: Sequence[np.ndarray[Any, Any]]) ->
 
     Raises
     ------
-    ImportError
-        If the extra ``tosa`` is not installed.
     UsageError
         If the reference model refuses the graph, or the specification leaves its result open.
     """
