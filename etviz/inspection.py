@@ -42,7 +42,7 @@ class Inspection(Shown):
 
     Every method that takes a `row` accepts its name (``"#22"``, ``"#22[1]"`` for the second output, ``"#22.3"`` for
     operator 3 inside the delegate call 22), the path of a module that one row comes from, its index in `gaps`, and a
-    row of `gaps`. Tables and figures that a member returns are copies: change them freely.
+    row of `gaps`. Tables and figures that a member returns are copies.
 
     Attributes
     ----------
@@ -63,17 +63,7 @@ class Inspection(Shown):
         return self.view.methods
 
     def method(self, name: str) -> Inspection:
-        """Another method of the same files; they are read once.
-
-        Parameters
-        ----------
-        name
-            One of `methods`.
-
-        Returns
-        -------
-        Inspection
-            This one for its own method. A method that was not executed has no gaps.
+        """Another of the `methods` of the same files, which are read once. If it was not executed, it has no gaps.
 
         Raises
         ------
@@ -107,11 +97,6 @@ class Inspection(Shown):
     def row(self, row: Any) -> Row:
         """One row: its tensors, histogram, error map, zoom, what-if and repro.
 
-        Parameters
-        ----------
-        row
-            Name, module path, index, or row of `gaps`.
-
         Raises
         ------
         UsageError
@@ -127,8 +112,8 @@ class Inspection(Shown):
     def format_delegated_graph(self) -> str:
         """The lowered program as text, delegates unfolded.
 
-        It is the text of upstream's function of this name where `etviz.debug` lowered the model; in the same form, but
-        with the node numbers of the emitted program, where the files hold only that.
+        The text is upstream's where `etviz.debug` lowered the model; where the files hold only the emitted program, it
+        has the same form and that program's node numbers.
 
         Raises
         ------
@@ -185,12 +170,11 @@ class Inspection(Shown):
 
     @property
     def first_divergence(self) -> pd.Series | None:
-        """The gap row of the first instruction that adds more error than its precision explains.
+        """The gap row of the first instruction that adds more error than its precision explains, or None.
 
         It is the first one in program order whose introduced severity is beyond its threshold, which creates or loses
         NaN or Inf, or which gives another shape or dtype. Of several executions, the one with the worst outputs
-        counts. Where a zoom found the operator inside a delegate, it is that inner row. None if no operator is at
-        fault, as far as introduced gaps are known.
+        counts. Where a zoom found the operator inside a delegate, it is that inner row.
         """
         return self.analysis.finder.first_divergence()
 
@@ -201,8 +185,7 @@ class Inspection(Shown):
     def diagnosis(self, top: int = 5, *, look_inside: bool = True, timeout: float | None = None) -> dict[str, Any]:
         """The fault, its place, its cause and the next step as plain data: strict JSON for scripts and agents.
 
-        It attributes the error of the worst output and, if the culprit is a delegate, zooms into it. Unknown values are
-        null, with the reason beside them.
+        It attributes the error of the worst output. Unknown values are null, with the reason beside them.
 
         Parameters
         ----------
@@ -230,16 +213,14 @@ class Inspection(Shown):
         return diagnose(self.analysis, top, look_inside=look_inside, timeout=timeout)
 
     def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:
-        """The rows to look at first.
+        """The `n` rows to look at first.
 
         Parameters
         ----------
-        n
-            Number of rows.
         by
-            A column of `gaps`. Metrics are ranked in the direction of their polarity, non-finite mismatches first;
-            the total gap replaces an unknown introduced one. Values that no operator reads (the mean and
-            rstd of a layer norm) come after the others, rows without a number last.
+            A column of `gaps`. Metrics are ranked by their polarity, non-finite mismatches first; the total gap
+            replaces an unknown introduced one. Values that no operator reads (the mean and rstd of a layer norm) come
+            after the others, rows without a number last.
 
         Returns
         -------
@@ -270,7 +251,7 @@ class Inspection(Shown):
 
         An instruction's share is the part of the error that would be gone, to first order, if the instruction had
         computed its inputs exactly. Shares may be negative where errors cancel. The reference is evaluated in float64.
-        Where buffers carry an error over from earlier executions, the rows of these executions that caused it follow.
+        Where buffers carry an error over from earlier executions, the rows that caused it follow.
 
         Parameters
         ----------
@@ -280,7 +261,7 @@ class Inspection(Shown):
             A function of the list of final outputs that returns a scalar tensor; its difference between runtime and
             reference is attributed instead of an output's.
         run
-            Number of the execution, by default the verdict's: the execution with the worst outputs.
+            Number of the execution, by default the one with the worst outputs.
 
         Returns
         -------
@@ -303,16 +284,11 @@ class Inspection(Shown):
         return self.analysis.attribution(output, run, loss=loss)
 
     def what_if(self, rows: Any) -> WhatIf:
-        """The outputs if some values had been exact: the proof that these values are at fault.
+        """The outputs if the values of a row, or of a list of rows, had been exact: the proof that they are at fault.
 
         Each of these values is replaced by its operator's exact result on the runtime's inputs, and all dependent
         values are computed again, each with the error that its instruction introduced at runtime. Nothing is
         linearized. The value of an operator inside a zoomed delegate changes the outputs of the delegate.
-
-        Parameters
-        ----------
-        rows
-            A row, or a list of rows.
 
         Returns
         -------
@@ -333,13 +309,13 @@ class Inspection(Shown):
 
         Float eager, quantized eager and runtime are three values of one operator, taken where the next operators read
         them: on the quantization grid where the operator's output is put on one. Operators inside a delegate have a
-        runtime value once the delegate was zoomed into, if that zoom is faithful.
+        runtime value after a faithful zoom into it.
 
         Returns
         -------
         DataFrame
             A row for each operator of the float model, in program order, and execution: ``row`` and ``instruction``
-            (-1 where no value of the runtime is known), ``op`` (its name in the exported float model), ``module``;
+            (-1 without a known runtime value), ``op`` (its name in the exported float model), ``module``;
             ``quantization_*`` (float against quantized eager), ``backend_*`` (quantized eager against runtime),
             ``total_*`` (float against runtime), each as ``rmse`` and ``sqnr_db``; ``scale, zero_point, qmin, qmax`` of
             its grid; ``error_steps`` (quantization RMSE / scale; ideal rounding alone gives 1/√12 = 0.289);
@@ -358,15 +334,10 @@ class Inspection(Shown):
     def ladder(self, *, run: int = 0) -> pd.DataFrame:
         """The stage between the model and its run at which each operator's value changes.
 
-        The stages, as far as they are known, are ``float`` (the model before quantization, see `etviz.debug`),
-        ``exported`` (or ``quantized``), ``edge`` and any other that the ETRecord keeps, ``lowered`` (the reference of
-        `gaps`) and ``runtime``. Each is evaluated on the same inputs, and compared with the nearest earlier stage that
+        The known stages of ``float`` (the model before quantization, see `etviz.debug`), ``exported`` (or
+        ``quantized``), ``edge`` and any other that the ETRecord keeps, ``lowered`` (the reference of `gaps`) and
+        ``runtime`` are evaluated on the inputs of execution `run`, each compared with the nearest earlier stage that
         has the value. Values are taken where the next operators read them, after a quantization.
-
-        Parameters
-        ----------
-        run
-            Number of the execution.
 
         Returns
         -------
@@ -377,8 +348,7 @@ class Inspection(Shown):
             units; that of ideal rounding where the stage puts the value on a quantization grid), ``severity`` (RMSE
             over noise; NaN where a quantization changes a value that it does not put on a grid), ``status`` and
             ``reason``. The status is ``same`` (every element is equal), ``rounding``, ``quantization`` (more than one
-            rounding to the grid, from float to quantized), ``differs`` (beyond its noise) or ``no partner`` (with the
-            reason).
+            rounding to the grid, from float to quantized), ``differs`` (beyond its noise) or ``no partner``.
 
         Raises
         ------
@@ -397,26 +367,20 @@ class Inspection(Shown):
             ``exported_program``), ``edge`` (or ``edge_dialect_exported_program``), ``lowered``, or any member of the
             ETRecord's graph_map (``edge_after_transform/forward``). Or functions by operator
             (``{"aten.gelu.default": my_gelu}``), which take the operator's arguments and replace it in the lowered
-            program, inside delegates too. Or the right model, an `nn.Module` or an `ExportedProgram`, for a fault of
-            the exported program itself; it computes in the program's dtypes. Or its final outputs, such as logits: a
-            list with a tensor for each execution.
+            program, inside delegates too.
 
         Returns
         -------
         Inspection
-            With total gaps and final outputs against that reference. A model is paired by dataflow: introduced errors
-            are those against the model's operators on the runtime's inputs, so `first_divergence` names the first
-            operator that computes something else; an operator that only the program has is compared with what it
-            reads; `ladder` begins with the model, and `summary` lists what only one of the two has. A form of the
-            program is joined by the operators of the exported program, each value where the next operators read it,
-            and quantized values as real numbers; introduced errors stay as they are. A row whose operator the reference
-            does not have has no number; its `reason` begins with ``no partner``.
+            With total gaps and final outputs against that reference. A form of the program is joined by the operators
+            of the exported program, each value where the next operators read it, and quantized values as real
+            numbers; introduced errors stay as they are. A row whose operator the reference does not have has no number;
+            its `reason` begins with ``no partner``.
 
         Raises
         ------
         UsageError
-            If the form does not exist or operator, or it can't be evaluated; if the model can't be exported, takes
-            other inputs, or is not quantized where the program is.
+            If the form or operator does not exist, or it can't be evaluated.
         """
         return Inspection(self.analysis.against(reference))
 
@@ -425,11 +389,10 @@ class Inspection(Shown):
     ) -> Inside:
         """Zoom into the delegate call of a row.
 
-        Where the backend logged values inside its delegate (and the ETRecord has its delegate map), these values are
-        shown, as they were in the run itself. Otherwise the delegate runs again in a child process, with its inner
-        values as outputs, on the inputs that the runtime gave it: the `.pte`'s own payload for XNNPACK, the subgraph,
-        lowered again, for other backends. The reference of every inner operator is the subgraph evaluated eagerly on
-        the same inputs.
+        Values that the backend logged inside its delegate (with the delegate map in the ETRecord) are shown as they
+        were in the run itself. Otherwise the delegate runs again in a child process, with inner values as outputs, on
+        the inputs that the runtime gave it: the `.pte`'s own payload for XNNPACK, the subgraph, lowered again, for
+        other backends. The reference of every inner operator is the subgraph evaluated eagerly on the same inputs.
 
         Parameters
         ----------
@@ -472,7 +435,7 @@ class Inspection(Shown):
         Returns
         -------
         list of Inside
-            As `zoom` returns them, in the order of the rows; without delegates that the backend refuses.
+            In the order of the rows; without delegates that the backend refuses.
 
         Raises
         ------
@@ -495,17 +458,10 @@ class Inspection(Shown):
 
         Parameters
         ----------
-        row
-            A row of `gaps`.
         path
             The folder; it appears under this name when it is complete. An earlier repro there is replaced.
         timeout
             Seconds for lowering and running, 600 if None.
-
-        Returns
-        -------
-        Path
-            The folder.
 
         Raises
         ------
@@ -546,11 +502,6 @@ class Inspection(Shown):
         title
             Heading of the report, by default the Inspection's title.
 
-        Returns
-        -------
-        Path
-            The file.
-
         Raises
         ------
         UsageError
@@ -562,7 +513,7 @@ class Inspection(Shown):
 
 
 class Inside(Inspection):
-    """The inside a delegate call, made by `Inspection.zoom`."""
+    """The inside of a delegate call, made by `Inspection.zoom`."""
 
     @property
     def faithful(self) -> bool | None:
@@ -586,10 +537,7 @@ class Inside(Inspection):
 class Row:
     """One compared value, made by `Inspection.row`. Every method that takes a row accepts it.
 
-    Attributes
-    ----------
-    index
-        Its index in `Inspection.gaps`. Rows inside zoomed delegates are numbered after the rows of instructions.
+    `index` is that in `Inspection.gaps`; rows inside zoomed delegates are numbered after the rows of instructions.
     """
 
     def __init__(self, inspection: Inspection, index: int) -> None:
@@ -609,13 +557,7 @@ class Row:
 
     @property
     def reference(self) -> torch.Tensor:
-        """The reference tensor.
-
-        Raises
-        ------
-        UsageError
-            If the row has no reference.
-        """
+        """The reference tensor; `UsageError` if the row has none."""
         return self._inspection.tensors(self.index)[0]
 
     @property
@@ -640,10 +582,7 @@ class Row:
         return str(self._located.about["stack"])
 
     def histogram(self, bins: int = 64) -> Histogram:
-        """Shared bin edges, counts of reference, runtime and error, and non-finite counts.
-
-        Without a reference only the runtime is counted.
-        """
+        """Shared bin edges, counts of reference (if any), runtime and error, and non-finite counts."""
         return self._inspection.analysis.values.histogram(self.index, bins)
 
     def error_map(
@@ -657,12 +596,7 @@ class Row:
         return self._inspection.analysis.values.error_map(self.index, of, axes, index, size)
 
     def channels(self, axis: int = 1) -> pd.DataFrame:
-        """The error for each index of an axis.
-
-        Parameters
-        ----------
-        axis
-            The axis, negative from the end. A single number has one axis.
+        """The error for each index of an axis, negative from the end; a single number has one axis.
 
         Returns
         -------
@@ -733,7 +667,7 @@ class Time:
 
     @property
     def events(self) -> pd.DataFrame:
-        """A row for each event that the runtime timed; see `Inspection.events`."""
+        """See `Inspection.events`."""
         return self._analysis.events.copy()
 
     @property
@@ -771,7 +705,10 @@ class Time:
 
 
 class Export:
-    """Files for other tools, as `Inspection.export`. Each file appears under its name when it is complete."""
+    """Files for other tools, as `Inspection.export`. Each file appears under its name when it is complete.
+
+    Writers raise `ArtifactError` if a file can't be written.
+    """
 
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
@@ -798,28 +735,16 @@ class Export:
         return exported_program_of(findings.files, findings.method, name)
 
     def chrome_trace(self, path: str | os.PathLike[str]) -> Path:
-        """Write the timed events as a Chrome trace, for Perfetto and chrome://tracing.
+        """Write the timed events as a Chrome trace (``trace.json``), for Perfetto and chrome://tracing.
 
         The framework, the portable kernels and each backend have tracks; so have the operators that a backend timed
         inside its calls. Each call carries its operator, source, module and shape, and the metrics of its worst output.
         Executions follow each other; all times are in µs.
 
-        Parameters
-        ----------
-        path
-            The file (``trace.json``).
-
-        Returns
-        -------
-        Path
-            The file.
-
         Raises
         ------
         UsageError
             If the runtime timed nothing.
-        ArtifactError
-            If the file can't be written.
         """
         from etviz.view.export.chrome_trace import write_chrome_trace
 
@@ -834,27 +759,20 @@ class Export:
         Parameters
         ----------
         path
-            The graph's file (``model.json``). ``model.severity.json`` and, where introduced gaps are known,
-            ``model.introduced_severity.json`` are written beside it.
-
-        Returns
-        -------
-        list of Path
-            The files, the graph first.
+            The graph's file (``model.json``), the first of those returned. ``model.severity.json`` and, where
+            introduced gaps are known, ``model.introduced_severity.json`` are written beside it.
 
         Raises
         ------
         UsageError
             If the artifacts do not hold the program.
-        ArtifactError
-            If a file can't be written.
         """
         from etviz.view.export.model_explorer import write_model_explorer
 
         return write_model_explorer(self._analysis, path)
 
     def tensors(self, path: str | os.PathLike[str]) -> Path:
-        """Write every tensor of the run and its reference as safetensors files, with an index.
+        """Write every tensor of the run and its reference as safetensors files; returns their index.
 
         Rows inside zoomed delegates, final outputs and inputs are there too. A reference that was not kept is computed
         again.
@@ -862,48 +780,27 @@ class Export:
         Parameters
         ----------
         path
-            Folder for ``index.json`` and ``tensors-00000.safetensors``, ...; it is made if there is none. Each entry of
-            the index names the file and the key of its tensors.
-
-        Returns
-        -------
-        Path
-            The index.
+            Folder for ``index.json`` and ``tensors-00000.safetensors``, ...; made if missing. Each entry of the index
+            names the file and the key of its tensors.
 
         Raises
         ------
         UsageError
             If `path` can't be written to.
-        ArtifactError
-            If a file can't be written.
         """
         from etviz.view.export.tensors import write_tensors
 
         return write_tensors(self._analysis, path)
 
     def svg(self, path: str | os.PathLike[str], by: str = "introduced_severity") -> Path:
-        """Draw the delegated graph: instructions, the operators inside each delegate, and what flows between them.
+        """Draw the delegated graph (``graph.svg``): instructions, inner operators, and what flows between them.
 
         A node is coloured by its level, and shows the metric `by`; its tooltip has the source line.
-
-        Parameters
-        ----------
-        path
-            The file (``graph.svg``).
-        by
-            The metric that nodes show.
-
-        Returns
-        -------
-        Path
-            The file.
 
         Raises
         ------
         UsageError
             If the artifacts do not hold the program, or the metric does not exist.
-        ArtifactError
-            If the file can't be written.
         """
         from etviz.view.export.svg import write_svg
 
@@ -911,28 +808,17 @@ class Export:
 
     @during("writing the figures")
     def figures(self, path: str | os.PathLike[str], n: int = 5, suffix: str = ".png") -> list[Path]:
-        """Write the severity profile, and histogram and error map of the worst rows, as pictures.
+        """Write the severity profile, and histogram and error map of the worst `n` rows, as pictures into a folder.
 
         Parameters
         ----------
-        path
-            Folder for the pictures; it is made if there is none.
-        n
-            Number of rows.
         suffix
             Format of the pictures, as matplotlib knows it: ``.png``, ``.svg``, ``.pdf``.
-
-        Returns
-        -------
-        list of Path
-            The files.
 
         Raises
         ------
         UsageError
             If no value was compared, or matplotlib does not know the format.
-        ArtifactError
-            If a file can't be written.
         """
         folder, plots = Path(path_of(path, "the folder of figures")), Plots(self._analysis)
         make_folder(folder)

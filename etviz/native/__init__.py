@@ -1,7 +1,6 @@
 """Compiled passes, with a NumPy fallback on machines without a C compiler.
 
-`pair_sums` is ten times faster than `etviz.tensors.sums` for contiguous, finite float32 pairs. `describe` and `count`
-serve `etviz.tensors.histogram`. The tests compare both ways.
+`pair_sums` is ten times faster than `etviz.tensors.sums` for contiguous, finite float32 pairs.
 """
 
 from __future__ import annotations
@@ -65,7 +64,6 @@ class Elements(NamedTuple):
 NOTHING: Final = Elements(0, "float64")
 """Placeholder for a missing reference."""
 KINDS: Final = {"float32": 0, "float64": 1, "int8": 2, "uint8": 3, "bool": 3, "int16": 4, "int32": 5, "int64": 6}
-"""The types that `describe` and `count` read."""
 
 
 @functools.cache
@@ -92,13 +90,7 @@ def available() -> bool:
 
 
 def pair_sums(reference: int, runtime: int, count: int, rtol: float, atol: float) -> PairSums | None:
-    """The sums of two flat, contiguous float32 arrays.
-
-    Returns
-    -------
-    PairSums or None
-        None for a non-finite element, or without a compiled pass.
-    """
+    """The sums of two flat, contiguous float32 arrays; None for a non-finite element, or without a compiled pass."""
     library = _library()
     if library is None:
         return None
@@ -107,17 +99,9 @@ def pair_sums(reference: int, runtime: int, count: int, rtol: float, atol: float
 
 
 def describe(reference: Elements, runtime: Elements, count: int, series: Any, classes: int) -> bool:
-    """Add the content of a pair of `count` elements to the series of reference, runtime and error.
+    """Add a pair of `count` elements to the series of reference, runtime and error; False without a compiled pass.
 
-    Parameters
-    ----------
-    classes
-        Address of 4 × 4 int64: elements by class of the reference (row) and of the runtime (column).
-
-    Returns
-    -------
-    bool
-        False, with nothing done, without a compiled pass.
+    `classes` is the address of 4 × 4 int64: elements by class of the reference (row) and of the runtime (column).
     """
     library = _library()
     if library is None:
