@@ -30,6 +30,7 @@ from etviz.evaluation.threads import threads_for
 from etviz.evaluation.unpacked import Quantized
 from etviz.evaluation.values import Chain, Logged, Rounding, Seen, SeenTogether, Value, flat_values
 from etviz.graph.ir import CONTROL, LOOPS, OBSERVED, Graph, Node, Ref, map_arg, refs
+from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.loops import body_of
 from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments, is_conversion
 from etviz.graph.uses import Uses, is_size, is_stateful, item_of, only_moves
@@ -352,7 +353,8 @@ class Evaluator(Interpreter):
         if not reads or node.target == OBSERVED or is_size(node) or _is_logged(node, value):
             return False
         of_weights = node.instruction >= 0 and any(isinstance(scope.env.get(name), Weight) for name in reads)
-        return of_weights or not only_moves(node)  # the runtime's weights may be other ones
+        writes = node.instruction >= 0 and node.target in LANGUAGE_OPERATORS  # a cache, at a place that may be wrong
+        return of_weights or writes or not only_moves(node)  # the runtime's weights may be other ones
 
     def carry_on(self, graph: Graph, node: Node, value: Value, scope: Scope) -> None:
         """Record the operators of the chain, so that none is blamed for another."""

@@ -162,7 +162,7 @@ def named(right: Path, wrong: Path, way: str, expected: set[int], steps: int) ->
     """Whether the first divergence is one of the planted instructions, or holds its error."""
     files: dict[str, Any] = {"etrecord": right / "etrecord.bin", "debug_buffer": wrong / "debug_buffer.bin"}
     if way == "exact":
-        files["record"] = right / "model.etviz"
+        files |= {"record": right / "model.etviz", "pte": right / "model.pte"}
     else:
         alone = wrong / "alone" / "model.pte"
         alone.parent.mkdir(exist_ok=True)
@@ -179,7 +179,7 @@ def named(right: Path, wrong: Path, way: str, expected: set[int], steps: int) ->
     return f"named as {said}" if spoken_for(first) & expected else f"other: {said}"
 
 
-def _exported(base: str) -> ExportedProgram:
+def exported(base: str) -> ExportedProgram:
     """Exported anew for each plant: copies of a program share its unbacked symbols."""
     return torch.export.export(model_of(RECIPES[base]), calls_of(1)[0], strict=False)
 
@@ -195,11 +195,11 @@ def main(folder: Path, bases: list[str]) -> None:
     counts: dict[str, list[int]] = {}
     for base in bases or PLANTS:
         right = folder / base
-        run(_exported(base), right, base)
+        run(exported(base), right, base)
         for name, change in PLANTS[base].items():
             wrong = folder / f"{base}-{name}".replace(" ", "_").replace("/", "_")
             try:
-                other = _exported(base)
+                other = exported(base)
                 change(other)
                 run(other, wrong, base)
                 expected = culprits(right, wrong)

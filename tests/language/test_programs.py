@@ -11,6 +11,7 @@ from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPar
 
 import etviz
 from tests.language.matrix import judge, load
+from tests.language.plants import PLANTS, culprits, exported, named, run
 from tests.language.programs import RECIPES, Recipe, calls_of, make, model_of
 from tests.shelf import Shelf
 
@@ -109,3 +110,19 @@ def test_the_right_model_finds_a_fault_of_the_exported_one() -> None:
     assert sound.first_divergence is None
     assert sound.outputs["matches"].all()
     assert not (sound.ladder(run=STEPS - 1)["status"] == "differs").any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["exact", "derived"])
+def test_a_wrong_slot_of_a_cache_that_nothing_logs_is_named(shelf: Shelf, way: str) -> None:
+    """The scales of a quantized cache: no delegate reads them, so their first reader says whose error it has."""
+
+    def make_both(folder: Path) -> None:
+        wrong = exported("quantized_cache")
+        PLANTS["quantized_cache"]["scales of keys: always slot 0"](wrong)
+        for name, program in (("right", exported("quantized_cache")), ("wrong", wrong)):
+            run(program, folder / name, "quantized_cache")
+
+    folder = shelf.folder("language-planted-scales", make_both)
+    right, wrong = folder / "right", folder / "wrong"
+    assert named(right, wrong, way, culprits(right, wrong), 4).startswith("named")
