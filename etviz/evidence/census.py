@@ -1,7 +1,7 @@
 """Runs of one input: the instructions whose values vary from run to run, how often, and where.
 
-Runs are compared bit by bit, by hash. An instruction that reads a varying value varies, too, so `origin` asks whether
-an instruction varied in a run in which all values that it reads were as usual.
+Runs are compared bit by bit, by hash. Varying values spread to their readers, so `origin` asks whether an instruction
+varied in a run in which all values that it reads were as usual.
 """
 
 from __future__ import annotations
@@ -102,18 +102,11 @@ class Census:
 
     @property
     def kept(self) -> list[int]:
-        """Numbers of the runs whose values are kept: the first run, and the first few that differ from it."""
+        """Numbers of the runs whose values are kept: the first, and the first few that differ from it."""
         return sorted({run for run, _ in self._tally.values})
 
     def tensors(self, instruction: int, run: int) -> list[torch.Tensor]:
-        """The values of an instruction in a run.
-
-        Parameters
-        ----------
-        instruction
-            A number of `table`.
-        run
-            One of `kept`.
+        """The values of an instruction of `table` in one of the `kept` runs.
 
         Raises
         ------
@@ -128,7 +121,7 @@ class Census:
         return list(self._tally.values[0, instruction] if own is None else own)
 
     def summary(self) -> str:
-        """Short text: number of varying instructions, and the first of them: how often and where it varies."""
+        """Short text: number of varying instructions, and the first of them."""
         count = len(self._table)
         if self.first is None:
             high = float(self._table["high"].max()) if count else math.nan
@@ -249,9 +242,9 @@ class _Tally:
     digests
         Hash of the values of each instruction in each run.
     masks
-        For each output of each instruction, the elements that ever differed from the first run's.
+        By output of each instruction: the elements that ever differed from the first run's.
     values
-        Values by run and instruction: values of the first run, and differing values of the first deviating runs.
+        By run and instruction, of the first run; and the differing ones of the first deviating runs.
     largest
         Largest difference of each instruction from the first run.
     """

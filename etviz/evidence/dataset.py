@@ -34,15 +34,7 @@ _PATIENCE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One input.
-
-    Attributes
-    ----------
-    label
-        Expected answer in the data set; None if it has none.
-    problem
-        Reason why the values are missing or do not fit the program; empty if neither.
-    """
+    """One input: its `label` in the data set, or None; a `problem` if its values are missing or do not fit."""
 
     index: int
     name: str = ""
@@ -52,17 +44,7 @@ class Entry:
 
 
 def entries(inputs: Any, takes: Sequence[Input], labels: Sequence[Any] | None = None) -> Iterator[Entry]:
-    """Every input of a data set, in order.
-
-    Parameters
-    ----------
-    inputs
-        A list, a data set with ``__len__`` and ``__getitem__``, a DataLoader, a generator; or a folder of ``.npy``,
-        ``.npz``, ``.pt`` and ``.safetensors`` files, in the order of their names. An item is a tensor, or a tuple of
-        the program's arguments; one further value is the label. A batch is split where the program takes single inputs.
-    labels
-        Labels that replace the items' labels.
-    """
+    """Every input of a data set (see `etviz.study`), in order; `labels` replace the items' labels."""
     index = 0
     for name, item, problem in _items(inputs):
         if problem:
@@ -109,15 +91,7 @@ def encode(values: Sequence[Any]) -> bytes:
 
 
 def decode(data: bytes) -> list[Any]:
-    """The arguments of `encode`.
-
-    Raises
-    ------
-    KeyError
-        If `encode` did not make the data.
-    ValueError
-        If the data is damaged.
-    """
+    """The arguments of `encode`; a `KeyError` for other data, a `ValueError` for damaged data."""
     size = int.from_bytes(data[:8], "little")
     if size > min(len(data), MOST_HEADER):
         raise ValueError("its header reaches beyond the end")

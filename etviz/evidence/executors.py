@@ -25,7 +25,7 @@ GUARD: Final = 'Each process imports the script, so the script has to do its wor
 _PAYS: Final = 60.0
 """Seconds of remaining work from which new processes pay: each imports torch and starts a child process."""
 _WIDTH: Final = 8
-"""Number of workers that etviz assumes of an executor of unknown size."""
+"""Number of workers assumed of an executor of unknown size."""
 
 
 class CallingThread(Executor):
@@ -111,20 +111,10 @@ def _cores() -> int:
 
 @contextmanager
 def executor_of(given: Executor | int | str | None, pieces: int | None = None) -> Generator[tuple[Executor, int]]:
-    """The executor that the user names, and its number of workers.
+    """The executor that the user names, and its number of workers; a `UsageError` for an unknown one.
 
-    Parameters
-    ----------
-    given
-        None for this process, and for new processes where they pay; a number of processes, or ``"processes"``; any
-        object with ``submit``.
-    pieces
-        Number of tasks; None if it is unknown.
-
-    Raises
-    ------
-    UsageError
-        If `given` is none of these.
+    `given`: None for this process, and for new ones where they pay; a number of processes, or ``"processes"``; any
+    object with ``submit``.
     """
     if given is None:
         if pieces is None or _cores() < 2:

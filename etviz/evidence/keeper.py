@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 class InputKeeper:
-    """Keeps the files of the inputs that are worst so far.
-
-    Those are the worst inputs of each operator and of the final outputs, and both ends of each task metric.
-    """
+    """Keeps the files of the worst inputs of each operator, of the final outputs, and both ends of each task metric."""
 
     def __init__(self, store: Store, tasks: Collection[str]) -> None:
         self._store, self._tasks = store, tasks
@@ -31,7 +28,7 @@ class InputKeeper:
         self._prune()
 
     def offer(self, gaps: pd.DataFrame, runs: pd.DataFrame, data: Mapping[int, bytes]) -> None:
-        """Keep the inputs of a chunk that are worse than all before, and remove the inputs that they replace."""
+        """Keep the worst inputs of a chunk, and remove the inputs that they replace."""
         self._judge(gaps, runs)
         for _, index, name in [*self._best.values()]:
             if index in data:

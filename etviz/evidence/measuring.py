@@ -46,13 +46,13 @@ FAILED, COMPARED = "failed", "compared"
 WORST_BY: Final = ("severity", "introduced_severity", "rmse")
 """Metrics whose worst input of each operator is kept."""
 OUTPUT_METRICS: Final = ("rmse", "max_abs", "rel_l2", "sqnr_db", "severity")
-"""Metrics of the final outputs in a row of `Study.inputs`; each is that of the worst output."""
+"""Metrics of the worst final output in a row of `Study.inputs`."""
 FLOAT_METRICS: Final = ("rmse", "max_abs", "rel_l2", "sqnr_db")
-"""The same against the float model; without the severity, since a quantized program does not round as it does."""
+"""The same against the float model; without the severity, since a quantized program rounds differently."""
 _OPENED: Final = 8
 """Maximum number of programs that a process holds open."""
 _NOISE: Final[dict[tuple[str, ...], KnownNoise]] = {}
-"""The noise by the hashes of a program, its method and the first inputs: their folder does not matter."""
+"""The noise by the hashes of a program, its method and the first inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ class Work:
 
     Attributes
     ----------
-    subject, digests
-        The program and the SHA-256 of its files: a worker on another machine must see the same files.
+    digests
+        SHA-256 of the program's files: a worker on another machine must see the same.
     first
         The first inputs of the study, which tell the noise of total gaps.
     introduced
@@ -98,7 +98,7 @@ class Measured:
     Attributes
     ----------
     gaps
-        An array for each of `gap_columns`: a number, or a text, for each value of each input.
+        By `gap_columns`: an array of numbers or texts, one for each value of each input.
     runs
         A row for each input, with `run_columns`.
     operators
@@ -111,7 +111,7 @@ class Measured:
 
 
 def measure(work: Work, ahead: Future[Ran] | None = None) -> Measured:
-    """Run the program on some inputs and compare every run; an input that can't be run becomes a row with its reason.
+    """Run some inputs and compare every run; an input that can't be run becomes a row with its reason.
 
     `ahead` holds the executions if the program runs on these inputs already.
     """
@@ -198,7 +198,7 @@ def _noise(pieces: Sequence[Ran], work: Work) -> KnownNoise:
 
 
 class Ahead:
-    """Runs the program on the inputs of the next chunk in a thread, while this thread measures the chunk before."""
+    """Runs the next chunk in a thread, while this thread measures the chunk before."""
 
     def __init__(self) -> None:
         self._thread, self._cancel = ThreadPoolExecutor(1, "etviz runs ahead"), threading.Event()

@@ -1,8 +1,8 @@
 """Reads the Parquet tables of a study, which may come from other people.
 
-Some damage makes pyarrow end the process. A child process therefore reads the tables first that etviz did not write on
-this machine, and etviz refuses a table that ends the child. The ledger (`etviz.artifacts.known_files`) holds the tables
-that were read. Before a table is read, its size in memory is computed and limited.
+Some damage makes pyarrow end the process, so a child process first reads tables that etviz did not write on this
+machine. The ledger (`etviz.artifacts.known_files`) holds the tables that were read. A table's size in memory is
+limited.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _DELETE: Final = "delete it, and study again"
 _ROOM: Final = 64 << 20
 _PER_BYTE: Final = 256
-"""Bytes of memory that a table may take for each byte of its file, beside `_ROOM`: a file holds equal numbers once."""
+"""Maximum bytes of memory for each byte of a table's file, beside `_ROOM`: a file holds equal numbers once."""
 _CODECS: Final = ("UNCOMPRESSED", "SNAPPY")
 """Compressions that a study uses; others may unpack a small file to gigabytes."""
 _WHOLE: Final = ("input", "instruction", "output", "compared", "nonfinite", "worst_instruction")
@@ -40,7 +40,7 @@ _TEXTS: Final = (
     *("kind", "op", "backend", "reference_ops", "module", "source", "stack", "metric"),
 )
 _TRUTH: Final = "matches"
-"""Column of truth values. Columns of other names hold numbers; in both, values may be missing."""
+"""Column of truth values. Other columns hold numbers; in both, values may be missing."""
 TAKEN: Final = (*_WHOLE, *_TEXTS, _TRUTH)
 """Names of columns that no metric can have."""
 _NEEDED: Final[Mapping[str, Sequence[str]]] = {
@@ -58,13 +58,7 @@ def are_noted(paths: Sequence[Path]) -> bool:
 
 
 def vet(paths: Sequence[Path]) -> None:
-    """Read tables in a child process.
-
-    Raises
-    ------
-    ArtifactError
-        If a table ends that process.
-    """
+    """Read tables in a child process; an `ArtifactError` if one ends it."""
     try:
         _WORKER.run({"work": "read", "paths": [str(path) for path in paths]})
     except ExecutionError as error:
@@ -96,14 +90,9 @@ def _try(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]
 
 
 def read_table(path: Path, checksum: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Read columns of a table of a study.
+    """Read columns of a table of a study; None for all.
 
-    Parameters
-    ----------
-    checksum
-        SHA-256 of the file in hexadecimal; empty to skip the comparison.
-    columns
-        Names of the columns; None for all.
+    `checksum` is the file's SHA-256 in hexadecimal; empty to skip the comparison.
 
     Raises
     ------
@@ -156,7 +145,7 @@ def _foreign(file: ParquetFile, needed: Sequence[str]) -> str:
 
 
 def _immodest(file: ParquetFile, data: bytes) -> str:
-    """Why a Parquet file takes too much memory for its size; empty if it does not.
+    """Why a file takes too much memory for its size, or an empty string.
 
     A few bytes can stand for any number of equal values, so values are counted and texts measured before a table is
     read.

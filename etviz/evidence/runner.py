@@ -78,32 +78,32 @@ def study(
         `ExportedProgram`, which is lowered for its first input as by `etviz.debug`.
     inputs
         A list, a data set, a DataLoader, a generator, or a folder of ``.npy``, ``.npz``, ``.pt`` and ``.safetensors``
-        files. An item is a tensor or a tuple of the program's arguments; one further value is the label. A batch is
-        split where the program takes single inputs. An item that can't be read, or does not fit the program, becomes a
-        row of `Study.inputs` with the reason.
+        files in the order of their names. An item is a tensor or a tuple of the program's arguments; one further value
+        is the label. A batch is split where the program takes single inputs. An item that can't be read, or does not
+        fit, is a row of `Study.inputs` with the reason.
     executor
-        Any `concurrent.futures.Executor`, a number of processes, or ``"processes"`` for one on each core. None works
-        in this process; in a notebook or at a prompt, it starts processes if more than a minute of work is left. A
-        script has to ask for processes below ``if __name__ == "__main__":``, since each process imports the script.
-        The program itself always runs in a child process. For a Dask cluster, give ``client.get_executor()``; its
-        workers must see `folder`. etviz does not shut down an executor that you give.
+        Any `concurrent.futures.Executor`, which etviz does not shut down; a number of processes; ``"processes"`` for
+        one on each core. None works in this process; in a notebook or at a prompt, it starts processes for more than a
+        minute of work. A script must ask for processes below ``if __name__ == "__main__":``, since each imports it. The
+        program itself always runs in a child process. For Dask, give ``client.get_executor()``; its workers must see
+        `folder`.
     folder
-        Folder of the study; None for a temporary one. A study that was interrupted or killed continues when it is
-        started again with the same arguments; only the chunk under way is done again.
+        Folder of the study; None for a temporary one. The same arguments continue an interrupted study; only the chunk
+        under way is done again.
     task
         Task metrics: a function of the expected outputs, the runtime's outputs and the label that returns a number, one
         of ``top1``, ``top5``, ``margin``, ``kl``, ``accuracy``, a list of these, or a dict by name. Expected are the
-        outputs of the float model where it is known, and otherwise the reference's.
+        outputs of the float model where it is known, otherwise the reference's.
     labels
         One for each input, if the items have none.
     method
         Name of the method; None for ``forward`` or the only one.
     introduced
-        True to replay every instruction on the runtime's own inputs, which gives the ``introduced_…`` metrics.
+        True to replay every instruction on the runtime's inputs, for the ``introduced_…`` metrics.
     metrics
         As for `etviz.load`.
     chunk
-        Number of inputs that run together; None for as many as fill 32 MB of debug buffer, 32 at most.
+        Number of inputs that run together; None for as many as fill 32 MB of debug buffer, up to 32.
     timeout
         Seconds for a chunk, 600 if None.
     recipe, partitioner, quantizer, calibration, reference, strict
@@ -182,7 +182,7 @@ class _Chunk:
 def _run(
     store: Store, work: Work, source: Iterator[Entry], size: int, pool: Executor, width: int, expected: int | None
 ) -> None:
-    """Do every chunk that is not done; at most twice as many are under way as the executor works on.
+    """Do the missing chunks, up to twice as many at a time as there are workers.
 
     In this process, the program runs on the next chunk while one is measured. Results are written before another chunk
     begins, so a crash loses only the chunks under way.
@@ -273,7 +273,7 @@ def _chunks(source: Iterator[Entry], size: int, work: Work, done: Collection[int
 
 
 def _with_next(chunks: Iterator[_Chunk]) -> Iterator[tuple[_Chunk, _Chunk | None]]:
-    """Each chunk and the one after it; an error of the latter is raised after the former is done."""
+    """Each chunk and the next; an error of the latter is raised after the former is done."""
     chunk = next(chunks, None)
     while chunk is not None:
         following, problem = None, None

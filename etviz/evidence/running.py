@@ -42,13 +42,7 @@ class Ran:
 
 
 class Running:
-    """A program that this process runs.
-
-    Attributes
-    ----------
-    base
-        The values of the first run; None before it.
-    """
+    """A program that this process runs; `base` has the values of the first run."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
@@ -60,10 +54,7 @@ class Running:
     ) -> Ran:
         """Execute the program on flat inputs, in one load; the caller removes the folder.
 
-        Raises
-        ------
-        ExecutionError
-            If the program fails, or is executed another number of times.
+        An `ExecutionError` if the program fails, or is executed another number of times.
         """
         folder = Scratch()
         try:
@@ -83,7 +74,7 @@ class Running:
 
 
 def operators_of(graph: Graph) -> list[dict[str, Any]]:
-    """A row for each output of each instruction, in their order: ``instruction``, ``output`` and `NAMING`."""
+    """A row for each output of each instruction: ``instruction``, ``output`` and `NAMING`."""
     owners, rows = owners_of(graph), []
     for node in graph.walk():
         for output in range(max(len(node.outputs), 1) if node.instruction >= 0 else 0):

@@ -1,7 +1,6 @@
 """Searches the operators to keep in float, on the quantized model in eager mode, where a trial takes milliseconds.
 
-The search rounds values of the float model at the quantizer's observers, which is an estimate. `suggestion` lowers,
-runs and measures its result.
+Rounding the float model's values at the quantizer's observers is an estimate; `suggestion` measures the result.
 """
 
 from __future__ import annotations
@@ -35,14 +34,9 @@ class Unit:
 
 
 class Simulation:
-    """A model with the rounding of its quantizer; any part of the rounding can be omitted.
+    """A float model or exported program, with any part of its quantizer's rounding.
 
-    Parameters
-    ----------
-    model
-        The float model, or its exported program.
-    inputs, expected
-        Inputs on which errors are measured, and the float model's flat outputs.
+    Errors are measured on `inputs` against the float model's flat outputs, `expected`.
     """
 
     def __init__(
@@ -172,7 +166,7 @@ def _module(node: Any) -> str:
 
 
 def ddmin(items: Sequence[Unit], holds: Callable[[Sequence[Unit]], bool]) -> list[Unit]:
-    """A minimal part of `items` for which `holds` is true: without any one of its items, `holds` is false.
+    """A minimal part of `items` for which `holds` is true: false without any one of its items.
 
     `holds` must be true for all items. (A. Zeller, R. Hildebrandt, "Simplifying and Isolating Failure-Inducing Input",
     2002.)

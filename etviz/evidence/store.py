@@ -1,15 +1,13 @@
 """The folder of a study: files named by content, Parquet tables, and no file that is written in part.
 
-    study.json              the program, the metrics, the tasks
-    artifacts/<sha256>.pte  the program's files
-    operators.parquet       a row for each output of each instruction
-    gaps/000000.parquet     a row for each input and value, with every metric; a file for each chunk of inputs
-    runs/000000.parquet     a row for each input; written last, so a chunk is done if this file is there
-    kept/<sha256>.safetensors   the inputs that can be opened again
-    table.parquet           the statistics of a finished study
-    checksums.txt           the SHA-256 of each table, as `sha256sum` writes it
-
-pandas, DuckDB and all other readers of Parquet read the tables without etviz.
+study.json              the program, the metrics, the tasks
+artifacts/<sha256>.pte  the program's files
+operators.parquet       a row for each output of each instruction
+gaps/000000.parquet     a row for each input and value, with every metric; a file for each chunk
+runs/000000.parquet     a row for each input; written last: its chunk is done
+kept/<sha256>.safetensors   the inputs that can be opened again
+table.parquet           the statistics of a finished study
+checksums.txt           the SHA-256 of each table, as `sha256sum` writes it
 """
 
 from __future__ import annotations
@@ -55,10 +53,7 @@ _ENDINGS: Final = {"pte": ".pte", "record": ".etviz", "etrecord": ".bin", "data"
 class Store:
     """The folder of a study, open for reading; `claim` opens it for writing.
 
-    Parameters
-    ----------
-    folder
-        The folder, which may be missing; None for a temporary folder that lives as long as the store.
+    It may be missing; None is a temporary folder that lives as long as the store.
     """
 
     def __init__(self, folder: str | Path | None) -> None:
@@ -71,14 +66,9 @@ class Store:
         self._unread: list[Path] | None = None
 
     def claim(self) -> None:
-        """Make the folder, and keep other writers out of it until `release`, or until this process ends.
+        """Make the folder, and keep other writers out until `release` or the end of this process.
 
-        Raises
-        ------
-        UsageError
-            If another process writes to it.
-        ArtifactError
-            If it can't be written to.
+        A `UsageError` if another process writes to it, an `ArtifactError` if it can't be written to.
         """
         from filelock import FileLock, Timeout
 
@@ -106,13 +96,7 @@ class Store:
             self._lock = None
 
     def about(self) -> dict[str, Any]:
-        """The description of the study; empty if none was begun.
-
-        Raises
-        ------
-        ArtifactError
-            If the file is damaged, or of another version.
-        """
+        """The description of the study, empty if none was begun; an `ArtifactError` for damage or another version."""
         path = self._file(_ABOUT)
         if not path.exists():
             return {}
@@ -132,13 +116,7 @@ class Store:
         return about
 
     def begin(self, about: Mapping[str, Any]) -> None:
-        """Write the description of the study, or compare it with the one in the folder.
-
-        Raises
-        ------
-        UsageError
-            If the folder holds another study.
-        """
+        """Write the description of the study; a `UsageError` if the folder holds another study."""
         about = {"format": FORMAT, "version": VERSION, **about}
         before = self.about()
         if not before:
@@ -167,13 +145,7 @@ class Store:
         return Subject(files, subject.method, subject.title)
 
     def subject(self) -> Subject:
-        """The program of the study.
-
-        Raises
-        ------
-        ArtifactError
-            If the folder does not hold it.
-        """
+        """The program of the study; an `ArtifactError` if the folder does not hold it."""
         about = self.about()
         named = about.get("program")
         if (
@@ -238,13 +210,7 @@ class Store:
         return self._read(name)
 
     def runs(self, columns: Sequence[str] | None = None) -> Iterator[tuple[int, pd.DataFrame]]:
-        """The rows by input of each chunk.
-
-        Raises
-        ------
-        ArtifactError
-            If two chunks hold the same input, or a table is damaged.
-        """
+        """The rows by input of each chunk; an `ArtifactError` if two chunks hold the same input, or for damage."""
         seen = set[int]()
         for number in self.done():
             frame = self._read(f"runs/{number:06}.parquet", columns)
@@ -336,12 +302,6 @@ def _is_hash(name: object) -> bool:
 
 
 def require_parquet() -> None:
-    """Refuse a study that can't write its tables.
-
-    Raises
-    ------
-    UsageError
-        If pyarrow is not installed.
-    """
+    """A `UsageError` if pyarrow is not installed."""
     if importlib.util.find_spec("pyarrow") is None:
         raise UsageError("a study writes Parquet tables, which needs pyarrow: pip install 'etviz[study]'")

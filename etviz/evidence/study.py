@@ -1,7 +1,6 @@
 """Reads a study: every metric of every operator as a distribution over the inputs, and the worst inputs.
 
-All results are computed from the tables in the study's folder, in the order of the inputs. They are the same for any
-number of workers and interruptions.
+Results come from the folder's tables in the order of the inputs, so workers and interruptions do not change them.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ class Study:
             Index ``input``, its number. ``name``; ``status`` (``compared`` or ``failed``) and ``reason``; number of
             ``compared`` and ``nonfinite`` values; ``matches``, true if all final outputs are within tolerance of the
             reference; ``output_…``, metrics of the worst final output against the reference; ``float_…``, the same
-            against the float model that was quantized, if it is known; the instruction that introduced most, and its
+            against the float model that was quantized, if known; the instruction that introduced most, and its
             severity; the task metrics.
         """
         return self._rows.drop(columns=["content", "chunk"])
@@ -105,9 +104,9 @@ class Study:
         DataFrame
             A row for each output of each instruction and each metric (total and ``introduced_…``): columns that name
             the operator; ``metric``; ``inputs``, the number of inputs with a number; their ``mean, min, p50, p99, max``
-            in the metric's unit (quantiles by nearest rank, so each is the number of one input); ``worst`` and
+            in the metric's unit (quantiles by nearest rank, so each is one input's number); ``worst`` and
             ``worst_input`` by the metric's polarity; ``nonfinite``, the number of inputs with NaN or Inf on one side
-            only, which are worse than all others.
+            only, which are worst of all.
         """
         names = [*self._store.about().get("metrics", ()), "noise"]
         names = [*names, *(f"introduced_{name}" for name in names)]
@@ -115,7 +114,7 @@ class Study:
         return pd.DataFrame(records, columns=["instruction", "output", *NAMING, "metric", *STATISTICS])
 
     def _pieces(self, names: Sequence[str]) -> Iterator[pd.DataFrame]:
-        """The gaps of all inputs; instruction by instruction if memory can't hold them at once."""
+        """Instruction by instruction if memory can't hold all at once."""
         wanted = ["input", "instruction", "output", "status", *names]
         if self._rows.empty:
             return
@@ -153,7 +152,7 @@ class Study:
 
     @during("reading the study")
     def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:
-        """The worst operators, by their worst input: rows of `table` of one metric.
+        """The operators with the worst inputs: rows of `table` of one metric.
 
         Raises
         ------
@@ -171,12 +170,10 @@ class Study:
 
     @during("reading the study")
     def worst_inputs(self, n: int = 5, by: str = "") -> pd.DataFrame:
-        """The worst inputs: rows of `inputs`, worst first.
+        """Rows of `inputs`, worst first.
 
         Parameters
         ----------
-        n
-            Number of rows.
         by
             A column of `inputs`. By default ``float_rmse``, the error against the float model, where it is known, and
             otherwise ``output_severity`` against the reference. Higher task metrics are better, but for ``kl``.
@@ -197,17 +194,12 @@ class Study:
 
     @during("running an input again")
     def open_input(self, index: int) -> Inspection:
-        """Run one input again, and return the Inspection of that run.
+        """Run one input again, and return the Inspection; its notes report numbers that differ from the study's.
 
         Parameters
         ----------
         index
-            Number of the input: one of `kept`, or any input if the data set is still at hand.
-
-        Returns
-        -------
-        Inspection
-            Its notes report numbers that differ from the study's.
+            One of `kept`, or any input if the data set is still at hand.
 
         Raises
         ------
@@ -255,7 +247,6 @@ class Study:
 
     @property
     def subject(self) -> Subject:
-        """The files of the program."""
         return self._store.subject()
 
     @during("reading the study")

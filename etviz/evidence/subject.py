@@ -40,7 +40,7 @@ _BLOCK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The files of one lowered program.
+    """One lowered program.
 
     Attributes
     ----------
@@ -70,13 +70,7 @@ class Subject:
         return {kind: digest(path) for kind, path in self.files.items()}
 
     def graph(self) -> Graph:
-        """The lowered program's graph, which the record or the ETRecord holds.
-
-        Raises
-        ------
-        UsageError
-            If there is neither, and so no reference.
-        """
+        """The record's or the ETRecord's graph; a `UsageError` if there is neither, and so no reference."""
         if "record" in self.files:
             graphs = read_record(self.files["record"]).graphs
             if self.method in graphs:
@@ -132,12 +126,9 @@ class Subject:
 
 
 def inspect_run(subject: Subject, values: Sequence[Any], what: str) -> Inspection:
-    """Run a program on flat inputs, and return the Inspection of that run; `what` is a part of its title.
+    """Run a program on flat inputs and inspect it; `what` is a part of the title.
 
-    Raises
-    ------
-    ExecutionError
-        If the run fails.
+    An `ExecutionError` if the run fails.
     """
     folder = Scratch()
     artifacts = subject.pair(subject.run([values], Path(folder.name))).artifacts
@@ -151,16 +142,7 @@ def subject_of(
 ) -> Subject:
     """The program that the user names.
 
-    Parameters
-    ----------
-    program
-        A `.pte` or its folder; an Inspection; an `nn.Module` or `ExportedProgram`, which is lowered.
-    example
-        An input to lower a model with.
-    folder
-        Folder for the files of a lowered model.
-    method
-        Name of the method, ``forward`` or the only one if None.
+    An `nn.Module` or `ExportedProgram` is lowered for the input `example` into `folder`.
 
     Raises
     ------
@@ -227,13 +209,7 @@ def arguments_of(model: Any, item: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def digest(path: str | Path) -> str:
-    """SHA-256 of a file, in hexadecimal.
-
-    Raises
-    ------
-    ArtifactError
-        If it can't be read.
-    """
+    """SHA-256 of a file, in hexadecimal; an `ArtifactError` if it can't be read."""
     sha = hashlib.sha256()
     try:
         with Path(path).open("rb") as file:

@@ -141,8 +141,9 @@ def suggest(
 
     For a quantized model, etviz searches the smallest sets of operators that, kept in float, reduce the error to a
     tenth, a quarter, or half; it finds operators that help only together. For a float model, it tries the operators of
-    the delegates that cause most of the final error. It lowers each candidate, runs it on all inputs, and times it in
-    turns with the present program. It proposes the first candidate that is better and within the budget.
+    the delegates that cause most of the final error. Candidates run on all inputs, timed in turns with the present
+    program.
+    etviz proposes the first that is better and within the budget.
 
     Parameters
     ----------
@@ -153,7 +154,7 @@ def suggest(
     model, recipe, partitioner, quantizer, calibration
         As for `etviz.debug`; by default as in `found`.
     inputs, labels
-        Inputs of the measurements, 64 at most; by default from `found`, the worst first, and the calibration data.
+        Up to 64 inputs of the measurements; by default from `found`, the worst first, and the calibration data.
     task
         As for `etviz.study`.
     goal

@@ -135,22 +135,21 @@ def sweep(
     model
         An eager `nn.Module`, or an `ExportedProgram`, in float.
     recipes
-        By a name that you choose: a known recipe (``"xnnpack-int8"``, ``"ethos-u55"``), an `etviz.recipe`, or
-        arguments of `etviz.debug`: ``partitioner``, ``quantizer``, ``calibration`` (a list),
-        ``strict``. ``{}`` is the portable kernels in float. A recipe that can't be lowered or run is a row with the
-        reason. ``python``, the path of another environment's interpreter, lowers and runs the variant there; etviz need
-        not be installed there. Then name the partitioner and the quantizer as ``"package.module:name"`` or
-        ``"file.py:name"`` of a callable without arguments; any recipe may do so. The model travels as a file of
-        torch.export. If the other torch can't read it, ``model`` names a callable that makes the model there; its
-        weights come from here.
+        By a name that you choose: a known recipe (``"xnnpack-int8"``, ``"ethos-u55"``), an `etviz.recipe`, or arguments
+        of `etviz.debug`: ``partitioner``, ``quantizer``, ``calibration`` (a list), ``strict``. ``{}`` is the portable
+        kernels in float. A recipe that can't be lowered or run is a row with the reason. ``python``, another
+        environment's interpreter, lowers and runs the variant there, without etviz. Then the partitioner and the
+        quantizer are ``"package.module:name"`` or ``"file.py:name"`` of a callable without arguments; any recipe may do
+        so. The model travels as a file of torch.export. If the other torch can't read it, ``model`` names a callable
+        that makes the model there; its weights come from here.
     inputs
         A list of inputs, each a tensor or a tuple of the model's arguments; one further value is the label.
     executor
-        Executor of the lowered programs, as for `etviz.study`. Latencies are measured afterwards, in this process.
+        As for `etviz.study`. Latencies are measured afterwards, in this process.
     task, labels
         As for `etviz.study`; the expected outputs are the float model's.
     folder
-        Folder for the programs, with a folder for each recipe; None for a temporary one.
+        Folder with a folder for each recipe's program; None for a temporary one.
     latency
         True to measure the latency of one execution.
     timeout
@@ -204,13 +203,7 @@ def sweep(
 
 
 def split(model: Any, inputs: Any, labels: Sequence[Any] | None) -> tuple[list[tuple[Any, ...]], Sequence[Any] | None]:
-    """The arguments of every input, and the labels.
-
-    Raises
-    ------
-    UsageError
-        If `inputs` is empty.
-    """
+    """The arguments of every input, and the labels; a `UsageError` if there are none."""
     first, inputs = first_item(inputs)
     if first is None:
         raise UsageError("inputs holds no input")

@@ -57,10 +57,7 @@ TASKS: Final[dict[str, Task]] = {"top1": top1, "top5": top5, "margin": margin, "
 def choose(task: Any, columns: Collection[str], tables: str) -> dict[str, Task]:
     """The task metrics that the user names: a name, a function, a list of both, or functions by name.
 
-    Raises
-    ------
-    UsageError
-        If a metric is unknown or can't be called, or has the name of one of the `columns` of the tables.
+    A `UsageError` if a metric is unknown or can't be called, or has the name of one of the `columns` of the tables.
     """
     if task is None:
         return {}
@@ -80,13 +77,7 @@ def choose(task: Any, columns: Collection[str], tables: str) -> dict[str, Task]:
 
 
 def refuse_columns(argument: str, names: Iterable[str], columns: Collection[str], tables: str) -> None:
-    """Refuse names of the user's metrics that are columns of the tables.
-
-    Raises
-    ------
-    UsageError
-        If a name is one of the columns.
-    """
+    """Refuse names of the user's metrics that are columns of the tables."""
     for name in names:
         if name in columns:
             raise UsageError(f"{argument}: {name!r} is a column of {tables} already; give it another name")

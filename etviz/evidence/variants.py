@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Values = tuple[Any, ...]
-"""Arguments of one call."""
 LOWERING: Final = ("partitioner", "quantizer", "calibration", "strict")
 """Keys of a recipe that are arguments of `etviz.debug`."""
 ELSEWHERE: Final = ("python", "model")
@@ -46,7 +45,7 @@ class Variant:
     Attributes
     ----------
     outputs
-        Outputs of the runtime for each input.
+        By input.
     numbers
         ``rmse, max_abs, rel_l2, sqnr_db`` of the worst final output against the float model, means over the inputs;
         ``worst_rmse`` of any input, the task metrics' means, ``size_bytes``, ``latency_ms``.
@@ -61,13 +60,7 @@ class Variant:
 
 
 def float_outputs(model: Any, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """The flat outputs of the eager model for each input.
-
-    Raises
-    ------
-    UsageError
-        If the model fails on an input.
-    """
+    """The flat outputs of the eager model for each input; a `UsageError` if it fails on one."""
     module = model.module() if hasattr(model, "graph_signature") else model
     found = []
     with torch.no_grad():
@@ -85,12 +78,7 @@ def lower_variant(
 ) -> Subject:
     """Lower a model by a recipe, here or in the environment that it names.
 
-    Raises
-    ------
-    UsageError
-        If the recipe has an unknown key.
-    LoweringError
-        If upstream refuses the model.
+    A `UsageError` for an unknown key, a `LoweringError` if upstream refuses the model.
     """
     unknown = set(lowering) - {*LOWERING, *ELSEWHERE}
     if unknown:
@@ -153,10 +141,10 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def measure_latency(variants: Sequence[Variant], values: Sequence[Any], timeout: float | None = None) -> None:
-    """Measure the latency of every variant: the smallest median of several rounds, without a debug buffer.
+    """Measure latencies without a debug buffer; the variants take turns.
 
-    The variants take turns, and the first execution after a load is omitted. Other processes can only add to a time, so
-    the smallest median is the best estimate.
+    The first execution after a load is omitted. Other processes can only add to a time, so the smallest median of
+    several rounds is the best estimate.
     """
     flat, variants = flatten(tuple(values)), [variant for variant in variants if not variant.emulated]
     taken: list[list[float]] = [[] for _ in variants]

@@ -1,10 +1,9 @@
 """The outputs of a program if some instructions had computed their inputs exactly.
 
-Every value of the graph is held twice: as the runtime had it, and as it would have been. An instruction whose inputs
-would have been the same keeps the runtime's value. Any other instruction is evaluated on its changed inputs, and its
-introduced error (its runtime value minus the same operator on the runtime's inputs) is added: other culprits stay
-culprits. This is a run of the program, not a derivative: it holds for errors of any size, as far as the introduced
-error of an instruction does not depend on its inputs.
+Every value has two forms: the runtime's, and the would-be one. An instruction with unchanged inputs keeps the runtime's
+value. Any other is evaluated on its changed inputs, plus its introduced error (its runtime value minus the same
+operator on the runtime's inputs), so other culprits stay culprits. This is a run, not a derivative: it holds for errors
+of any size, if an instruction's introduced error does not depend on its inputs.
 """
 
 from __future__ import annotations
@@ -41,23 +40,11 @@ def counterfactual(
     instead: Mapping[int, Mapping[int, Sequence[Any]]] | None = None,
     until: int = 0,
 ) -> dict[int, list[Any]]:
-    """The final outputs of some executions if some of their values had been exact.
+    """The final outputs of some executions if the values `exact` (by execution) had been exact.
 
-    Parameters
-    ----------
-    exact
-        By number of an execution: the values.
-    instead
-        By number of an execution and instruction of a delegate call: outputs that replace the logged ones, see
-        `outputs_inside`.
-    until
-        Number of the execution that ends the result in a program with state: from the first one with an exact value
-        on, the outputs of all are returned, since its buffers change the later ones.
-
-    Raises
-    ------
-    UsageError
-        If what comes after them can't be evaluated, because the inside a delegate is not known.
+    `instead` replaces outputs of delegate calls by execution and instruction, see `outputs_inside`. `until`: in a
+    program with state, all executions from the first exact value up to this number are returned, since buffers change
+    later ones. A `UsageError` if later values can't be evaluated because a delegate's inside is not known.
     """
     template = replay.fresh()
     walker = _Counterfactual(template.graph, template.constants, template.limits)
@@ -77,13 +64,7 @@ def counterfactual(
 
 @question
 def outputs_inside(inner: Replay, given: Sequence[Any], outputs: Sequence[Any], exact: Collection[Output]) -> list[Any]:
-    """The outputs of a zoomed delegate call if some values inside it had been exact.
-
-    Parameters
-    ----------
-    given, outputs
-        Inputs and outputs of the call in the run itself; an output that was not logged is None.
-    """
+    """The outputs of a zoomed delegate call if some values inside it had been exact; unlogged `outputs` are None."""
     told = replace(inner, executions=[replace(inner.executions[0], inputs=given)])
     before, after = (counterfactual(told, {0: chosen})[0] for chosen in ((), exact))
     parts = zip(outputs, before, after, strict=True)
@@ -91,7 +72,7 @@ def outputs_inside(inner: Replay, given: Sequence[Any], outputs: Sequence[Any], 
 
 
 class _Counterfactual(Evaluator):
-    """Its reference is what the runtime had, its local value what it would have had."""
+    """Its reference is the runtime's value, its local value the would-be one."""
 
     def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor], limits: Limits) -> None:
         super().__init__(graph, constants, limits)
@@ -100,7 +81,6 @@ class _Counterfactual(Evaluator):
         self.outputs: list[Any] = []
 
     def beside(self, call: Interlude) -> Self:
-        """See `Evaluator.beside`; the other methods keep their errors."""
         other = super().beside(call)
         other.exact, other.instead = frozenset(), {}
         return other

@@ -1,10 +1,9 @@
 """Evaluating a graph in float64, with a gradient for every operator that can have one.
 
-Attribution needs the reference without the rounding of float32, and derivatives. Floating values are widened, also
-where the program asks for a narrower type. Quantized integers travel as float64 with whole values, and the derivative
-of rounding is taken as 1 within the range and 0 beyond it (straight-through estimate: Y. Bengio, N. Léonard,
-A. Courville, "Estimating or propagating gradients through stochastic neurons", 2013). Rounding itself happens in
-float32, as in the program, so that the same element falls on the same side of a tie.
+Floating values are widened, also where the program asks for a narrower type. Quantized integers travel as whole float64
+values; the derivative of rounding is 1 within the range and 0 beyond it (straight-through: Y. Bengio, N. Léonard, A.
+Courville, "Estimating or propagating gradients through stochastic neurons", 2013). Rounding happens in float32, as in
+the program, so that an element falls on the same side of a tie.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ _PRODUCTS: Final = {
     "aten.addmm.default": (1, 2),
     "aten.convolution.default": (0, 1),
 }
-"""Products that are linear in one argument: its position, and that of the weight."""
+"""Products that are linear in one argument: its position, and the weight's."""
 _VIEWS: Final = {
     "aten.permute_copy.default": "aten.permute.default",
     "aten.transpose_copy.int": "aten.transpose.int",
     "aten.t_copy.default": "aten.t.default",
 }
-"""Copies that may be views here: nothing is overwritten."""
+"""Copies that may be views here, because nothing is overwritten."""
 _STEPS: Final = frozenset(f"aten.{name}.default" for name in ("round", "floor", "ceil", "trunc"))
 
 
@@ -60,7 +59,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class _Evaluation:
-    """One of several evaluations of a graph, from a node on; `after` replaces values, `gradient` allows gradients."""
+    """One evaluation from a node on; `after` replaces values."""
 
     start: int
     env: dict[str, Any]
@@ -76,7 +75,7 @@ class _Evaluation:
 class Float64(Interpreter):
     """Evaluates the graphs of one method in float64; constants are widened when they are needed.
 
-    Every value of the graph `seen` is computed; inside other graphs, weights stay quantized until products take them.
+    Every value of the graph `seen` is computed; in other graphs, weights stay quantized until products take them.
     """
 
     constants: WideConstants
@@ -92,7 +91,6 @@ class Float64(Interpreter):
         return self._run(graph, self.bind(graph, args), after)
 
     def begin(self, graph: Graph, args: Sequence[Any], state: State) -> Point:
-        """Where the evaluation of a graph on flat inputs begins, with these mutable buffers."""
         self.state = dict(state)
         return Point(0, self.bind(graph, args), self.state)
 
@@ -105,10 +103,7 @@ class Float64(Interpreter):
     def finish(
         self, graph: Graph, starts: Sequence[tuple[Point, After]], tell: Callable[[], None] = lambda: None
     ) -> list[list[Any]]:
-        """The outputs from several points to the end, side by side: weights are dequantized once for all.
-
-        `tell` is called after each node.
-        """
+        """The outputs from several points on; weights are dequantized once. `tell` is called after each node."""
         lanes = [_Evaluation.of(point, after) for point, after in starts]
         self._walk(graph, lanes, len(graph.nodes), tell)
         return [self._ended(graph, lane) for lane in lanes]
@@ -156,10 +151,7 @@ class Float64(Interpreter):
     def _from_first(
         self, graph: Graph, node: Node, lanes: Sequence[_Evaluation], given: Sequence[list[Any]]
     ) -> list[Any]:
-        """A product in several lanes: the lanes differ by the product of the difference of their operands.
-
-        That product is taken in float32, whose rounding is a ten-millionth of it.
-        """
+        """Lanes differ by the product of the operands' difference: its float32 rounding is a ten-millionth."""
         first, values = given[0], [self._value(graph, node, lanes[0])]
         operand, weight = _PRODUCTS[node.target]
         narrow = self.constants.narrow(first[weight]) if len(first) > weight else None
@@ -206,7 +198,6 @@ class Float64(Interpreter):
         return self.apply(graph, node, *self.arguments(lane.env, node))
 
     def constant(self, tag: Tag) -> Any:
-        """The torch object that an argument names, float64 for every floating dtype."""
         value = super().constant(tag)
         return torch.float64 if tag.kind == "dtype" and value.is_floating_point else value
 
@@ -265,7 +256,6 @@ class Float64(Interpreter):
             return self._narrow(graph, node, args, kwargs)
 
     def _product(self, node: Node, given: list[Any]) -> Any:
-        """A product, whose derivative is taken in float32: shares need no more, and the weight stays as it is."""
         operand, weight = _PRODUCTS[node.target]
         x = given[operand]
         grads = [item for item in given if isinstance(item, torch.Tensor) and item.requires_grad]
@@ -281,7 +271,7 @@ class Float64(Interpreter):
         return _function().apply(x, forward, backward)
 
     def again(self, address: int) -> Callable[[], torch.Tensor] | None:
-        """A function that recomputes the dequantized weight at an address; None if there is none."""
+        """A function that recomputes the dequantized weight at an address."""
         source = self._unpacked.source(address)
         return partial(self._weight, *source) if source is not None else None
 
@@ -359,7 +349,7 @@ def _backward(target: str, given: Sequence[Any], weight: torch.Tensor) -> Callab
 @functools.cache
 def _function() -> Any:
     class Product(torch.autograd.Function):
-        """A product in float64, whose derivative is taken in float32."""
+        """A product in float64; its derivative in float32 suffices for shares, and spares a copy of the weight."""
 
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor, forward: Callable[..., torch.Tensor], backward: Any) -> torch.Tensor:
@@ -401,7 +391,7 @@ def _parts(graph: Graph) -> Iterator[Graph]:
 
 
 def rounds(target: str) -> bool:
-    """True for operators whose derivative is 0 almost everywhere though they only round."""
+    """True for operators that only round: their derivative is 0 almost everywhere."""
     return target in _STEPS or (conversion(target) == QUANTIZE and bool(granularity(target)))
 
 
@@ -420,7 +410,7 @@ def _zip_args(described: Any, values: Any, leaf: Callable[[Any, Any], Any]) -> A
 
 
 def _rounded(target: str, args: Sequence[Any]) -> torch.Tensor:
-    """The result of rounding, quantize or dequantize; the derivative is 1/scale within the range (straight-through)."""
+    """Rounding, quantize or dequantize; the derivative is 1/scale within the range (straight-through)."""
     x, grid = args[0], grid_arguments(target, args, {})
     if grid is None:
         return _through(x, resolve(target)(x.detach()), 1.0)

@@ -1,9 +1,8 @@
 """The reference in float64 with a gradient, and the difference that each instruction introduced.
 
-Three values travel through the graph together: the reference's, the runtime's, and the point halfway between them,
-where derivatives are taken. There, derivatives give the difference of an operator's outputs up to the third order; at
-the reference only up to the second (midpoint rule). If the two values are closer than `NEAR`, derivatives are taken at
-the reference, which saves an evaluation.
+Three values travel through the graph together: the reference's, the runtime's, and the point halfway, where derivatives
+give the difference of an operator's outputs up to the third order; at the reference only up to the second (midpoint
+rule). Values closer than `NEAR` take derivatives at the reference, which saves an evaluation.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ if TYPE_CHECKING:
     from etviz.evaluation.interludes import Turns as CallTurns
 
 NEAR: Final = 1e-4
-"""Threshold of the relative L2 distance of runtime and reference: derivatives are taken at the reference below it."""
+"""Threshold of the relative L2 distance of runtime and reference for derivatives at the halfway point."""
 
 
 @dataclass(slots=True)
 class NodeValues:
     """The values of one node, side by side.
 
-    `middle` carries the gradient; it equals `reference` if `near`. Two sets of contributions, as bits: `reach` has the
-    contributions that this value depends on, `rounded` the contributions that pass a rounding on their way here.
-    `parts` has `reach` for each of several outputs.
+    `middle` carries the gradient; it equals `reference` if `near`. Two sets of contributions, as bits: `reach`, the
+    ones on which this value depends; `rounded`, the ones that pass a rounding on their way here. `parts` has `reach` by
+    output.
     """
 
     reference: Any
@@ -58,12 +57,10 @@ class NodeValues:
 
     @classmethod
     def same(cls, value: Any) -> NodeValues:
-        """One value in all lanes."""
         return cls(value, value, value)
 
     @classmethod
     def of_list(cls, outs: Sequence[NodeValues]) -> NodeValues:
-        """The outputs of one operator as one value."""
         lanes = cls([out.reference for out in outs], [out.runtime for out in outs], [out.middle for out in outs])
         lanes.near = all(out.near for out in outs)
         if all(out.runtime is out.reference for out in outs):
@@ -75,7 +72,6 @@ class NodeValues:
         return lanes
 
     def item(self, at: int) -> NodeValues:
-        """One output of several."""
         reach = self.parts[at] if at < len(self.parts) else self.reach
         return NodeValues(self.reference[at], self.runtime[at], self.middle[at], self.near, reach, self.rounded)
 
@@ -84,11 +80,11 @@ class NodeValues:
 class Contribution:
     """One output of an instruction; instruction −1 stands for a mutable buffer as earlier executions left it.
 
-    `turn` is which of its executions in a loop it is, 0 for the only one. `bit` is its place in sets of contributions.
-    `difference` is runtime − local value, None where that has no gradient (`replacement` has ``(where, runtime)`` of
-    integers that differ) or is not known, as `problem` says; `size` its norm over the value's, for integers the share
-    that differs. `excluded` counts non-finite elements that were left out. `influence` is Σ gradient · difference, None
-    until the gradient has come. `gradient` is kept for mutable buffers alone.
+    `turn` is its execution in a loop, `bit` its place in sets of contributions. `difference` is runtime − local value;
+    it is None if unknown (`problem`) or without a gradient (`replacement`: ``(where, runtime)`` of integers that
+    differ). `size` is its norm over the value's; for integers, the share that differs. `excluded` counts non-finite
+    elements. `influence` is Σ gradient · difference, None before the gradient has come. `gradient` is kept for mutable
+    buffers alone.
     """
 
     instruction: int
@@ -105,11 +101,9 @@ class Contribution:
 
     @property
     def key(self) -> tuple[int, int]:
-        """The row of the table that it belongs to."""
         return self.instruction, self.output
 
     def measure(self, runtime: torch.Tensor, local: torch.Tensor) -> None:
-        """Note what the runtime's value differs by from the local one."""
         if not runtime.is_floating_point():
             where = runtime != local
             self.size = float(where.double().mean()) if where.numel() else 0.0
@@ -142,13 +136,7 @@ class Contribution:
         return clean
 
     def inject(self, value: Any) -> Any:
-        """The reference's value with this difference in it.
-
-        Raises
-        ------
-        PairingError
-            If the value can't have the difference: it is no tensor, or has another shape.
-        """
+        """The reference's value with this difference; a `PairingError` if it is no tensor or has another shape."""
         other = self.replacement[1] if self.replacement is not None else self.difference
         if other is None:
             return value
@@ -160,7 +148,7 @@ class Contribution:
 
 @dataclass(slots=True)
 class Linearization:
-    """The result of a walk: contributions in program order, outputs, and instructions that logged nothing.
+    """Contributions in program order, outputs, and instructions that logged nothing.
 
     `found` has the mutable buffers as earlier executions left them, `left` as this one leaves them, by target.
     """
@@ -200,10 +188,7 @@ class Linearizer:
         self._gradients = True
 
     def run(self, inputs: Sequence[Any], logged: Logged, *, gradients: bool = True) -> Linearization:
-        """Walk one execution on flat inputs; `logged` gives the outputs that the runtime logged for a node.
-
-        Without `gradients` the mutable buffers are brought up to date, and that is all.
-        """
+        """Walk one execution on flat inputs; without `gradients`, only the mutable buffers are brought up to date."""
         number = self.reference_state.get(TURN, 0)
         turn = self.turns.get(number, Turn())
         for call in turn.before:
@@ -227,7 +212,6 @@ class Linearizer:
         return self._found
 
     def _beside(self, call: Interlude) -> None:
-        """Walk a call of another method; the state is brought up to date."""
         evaluator = call.evaluator
         float64 = Float64(evaluator.constants, evaluator.limits, evaluator.graph)
         other = Linearizer(evaluator.graph, float64, self.step, {0: Turn(exchange=call.exchange)})
@@ -346,10 +330,7 @@ class Linearizer:
     def _depend(
         self, graph: Graph, node: Node, lanes: NodeValues, given: dict[str, NodeValues], passes: list[bool]
     ) -> None:
-        """Add the contributions that the arguments depend on; for a delegate, by output.
-
-        Nothing is added to an output that errors do not reach.
-        """
+        """Add the contributions that the arguments depend on; nothing to an output that errors do not reach."""
         before = _union(given.values())
         for used in given.values():
             lanes.rounded |= used.rounded
@@ -383,7 +364,7 @@ class Linearizer:
         return NodeValues.of_list(outs) if isinstance(computed.reference, (list, tuple)) else outs[0]
 
     def _observed(self, node: Node, env: dict[str, NodeValues], logged: Logged) -> dict[str, NodeValues]:
-        """A delegate whose inside is not certain: its outputs take the place of the values that its arguments name."""
+        """If a delegate's inside is uncertain, its outputs replace the values that its arguments name."""
         names = list(refs(node.args))
         runtime = logged(node) if names else None
         if runtime is None or len(runtime) != len(names):
@@ -427,10 +408,10 @@ class Linearizer:
         return contribution
 
     def _link(self, contribution: Contribution | None, lanes: NodeValues, *, near: bool) -> tuple[Any, bool]:
-        """The point between reference and runtime, through which the gradient flows on; and if it is the reference.
+        """The point through which the gradient flows on, and whether it is the reference.
 
-        `near`: ``lanes.middle`` is the reference's value. The result is a new tensor: inside a delegate one output may
-        be computed from another, and a gradient must not count for both.
+        The point is a new tensor: inside a delegate one output may be computed from another, and a gradient must not
+        count for both.
         """
         middle = lanes.middle
         if not self._gradients:

@@ -1,11 +1,10 @@
 """Attributes an output's error to instructions.
 
-With Δy the error of the output and d the difference that an instruction introduced, the instruction's share is ⟨∂⟨y,
-Δy⟩/∂(its output), d⟩ / ‖Δy‖². One backward pass gives the derivatives of all instructions. The shares add up to 1 if
-the program is linear within the error; their sum is the check. A buffer that an earlier execution left different is
-followed into that execution: the derivative by the buffer begins a backward pass there, and so on to the first. An
-instruction without a derivative is patched: its difference is put into the reference, which runs again. If the sum is
-not 1, all instructions are patched in turn.
+With Δy the error of the output and d the difference that an instruction introduced, its share is ⟨∂⟨y, Δy⟩/∂(its
+output), d⟩ / ‖Δy‖². One backward pass gives all derivatives. The shares add up to 1 if the program is linear within the
+error; their sum is the check. The derivative by a buffer begins a backward pass in the execution that left it, and so
+on to the first. An instruction without a derivative is patched: its difference is put into the reference, which runs
+again. If the sum is not 1, all instructions are patched in turn.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ PATCHES: Final = 8
 PASSES: Final = 24
 """Maximum number of runs of the reference (plus one) if derivatives do not explain the error."""
 TOLERANCE: Final = 0.05
-"""Threshold of the distance of the sum from 1 for doubting the shares."""
+"""Threshold of the sum's distance from 1 for doubting the shares."""
 _NAMED: Final = 3
-"""Maximum number of earlier executions that a note names."""
+"""Maximum number of earlier executions in a note."""
 _ELEMENTS: Final = 1 << 22
 """Maximum number of elements in one operator's value, for all evaluations that run together."""
 Progress = Callable[[int, int], None]
@@ -53,7 +52,7 @@ NAN: Final = float("nan")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of one output of an instruction, NaN if it is not known; `method` and `reason` say how it is known."""
+    """The share of one output of an instruction, NaN if unknown; `method` and `reason` say how it is known."""
 
     value: float
     method: str
@@ -64,10 +63,9 @@ class Share:
 class Attribution:
     """Shares of all logged values by ``(instruction, output)``, and notes on them.
 
-    `output` is the index of the final output, None for a loss, which `about` describes; `error` ‖Δy‖, or the difference
-    of the loss; `carried`
-    the share of what earlier calls left in mutable buffers and gave as inputs, and `earlier` the shares of their
-    instructions, by ``(run, instruction, output)``. `arrived` has the shares of inputs that other methods gave.
+    `output` is the index of the final output, None for a loss (`about`); `error` ‖Δy‖, or the difference of the loss;
+    `carried` the share of mutable buffers and inputs from earlier calls, and `earlier` their instructions' shares by
+    ``(run, instruction, output)``. `arrived` has the shares of inputs that other methods gave.
     """
 
     shares: dict[tuple[int, int], Share]
@@ -91,18 +89,9 @@ def attribute(
 ) -> Attribution:
     """Attribute the error of one final output, or of a loss, to the instructions.
 
-    Parameters
-    ----------
-    loss
-        Function of the list of final outputs (float64 where they are floating) that gives a scalar tensor; its
-        difference is attributed instead of an output's.
-    progress
-        Called with the steps done and their number; it may raise to stop.
-
-    Raises
-    ------
-    UsageError
-        If the output does not exist, or the loss is no differentiable scalar.
+    `loss` maps the list of final outputs (floating ones in float64) to a scalar tensor. `progress` gets the steps done
+    and their number; it may raise to stop. A `UsageError` if the output does not exist, or the loss is no
+    differentiable scalar.
     """
     evaluator = replay.fresh()
     with threads_for(evaluator.graph):
@@ -203,8 +192,6 @@ def _earlier_share(item: Contribution, reach: int, rounded: int) -> Share | None
 
 
 class _Steps:
-    """Counts steps for `progress`."""
-
     def __init__(self, progress: Progress | None, total: int) -> None:
         self.progress, self.done, self.total = progress, 0, total
 
@@ -280,10 +267,10 @@ def _refine(
     patches: Patches,
     step: Callable[[], None],
 ) -> None:
-    """Where derivatives do not explain the error, put the differences into the reference, one after the other.
+    """If derivatives do not explain the error, put the differences into the reference one after the other.
 
-    With all of them in it the reference is the runtime, so the steps on the way there add up to the error, however far
-    from linear the program is. Kept if that explains it better.
+    With all of them it is the runtime, so the steps add up to the error, however nonlinear the program is. Kept if
+    better.
     """
     estimate = result.sum
     known = (item for item in linearization.contributions if item.instruction >= 0 and not item.problem)
@@ -315,7 +302,7 @@ def _patched_share(patch: Callable[[Sequence[Contribution]], float], item: Contr
 
 
 def _parts(items: list[Contribution]) -> list[list[Contribution]]:
-    """Groups of differences that are put in together, in program order: the largest alone, those between together."""
+    """Groups of differences to put in together, in program order: the largest alone, others together."""
     alone = {id(item) for item in (items if len(items) <= PASSES else sorted(items, key=_by_size)[: PASSES // 2])}
     parts: list[list[Contribution]] = []
     for item in items:
@@ -327,7 +314,7 @@ def _parts(items: list[Contribution]) -> list[list[Contribution]]:
 
 
 def _shared_out(part: list[Contribution], value: float) -> list[Share]:
-    """The share of differences that were put in together, in proportion to what derivatives make of them."""
+    """Shares in proportion to the derivatives' estimate."""
     reason = "its difference was put into the reference: derivatives do not explain the error"
     if len(part) == 1:
         return [Share(value, PATCH, reason)]
@@ -435,10 +422,7 @@ class Patches:
                 self._places |= {inner.instruction: at for inner in branch.walk()}
 
     def add(self, parts: Sequence[Sequence[Contribution]]) -> Iterator[list[Any] | None]:
-        """Add one part after the other, in program order.
-
-        Yields the outputs, or None where the reference can't be computed with a part; then that is left out.
-        """
+        """Add the parts in program order; yields outputs, or None for an omitted part that can't be computed."""
         together = _together(self._graph)
         for first in range(0, len(parts), together):
             group, following = parts[first : first + together], parts[first + together :][:1]
@@ -468,7 +452,7 @@ class Patches:
 
 
 def _together(graph: Graph) -> int:
-    """Number of evaluations that run together: as many as take little memory, if weights have to be dequantized."""
+    """As many evaluations as take little memory, if weights have to be dequantized."""
     largest = largest_value(graph) if has_unpacked(graph) else None
     return max(1, min(PASSES, _ELEMENTS // max(1, largest))) if largest is not None else 1
 

@@ -1,7 +1,7 @@
 """Constants in float64 while they are needed; the last used ones are kept.
 
-All of them together would take twice the memory of the weights. For the backward pass autograd keeps the name of a
-constant and the place of the saved view in it, and for a dequantized weight the node.
+All together would take twice the memory of the weights. For the backward pass, autograd keeps a constant's name and the
+place of the saved view in it, and for a dequantized weight the node.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COMPACT: Final = 1 << 16
 _SAVED_TWICE: Final = 6
 """Maximum number of saved tensors that are searched for an equal one."""
 _GIVEN_BACK: Final = 64 << 20
-"""Threshold in bytes: after so much was saved or read again, free memory is returned to the system."""
+"""Threshold in saved or read bytes for returning free memory to the system."""
 
 
 def widen(value: Any) -> Any:
@@ -51,7 +51,6 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
         self._bytes = 0
 
     def __getitem__(self, target: str) -> torch.Tensor:
-        """A constant, widened if it is floating."""
         kept = self._kept.pop(target, None)
         if kept is not None:
             self._kept[target] = kept
@@ -94,7 +93,7 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
     def compact(self, again: Callable[[int], Callable[[], torch.Tensor] | None] = lambda _: None) -> Generator[None]:
         """Let autograd keep constants by name, and other large tensors as float32: derivatives need no more.
 
-        `again` returns a function that recomputes the tensor at an address, None if that is not known.
+        `again` returns a function that recomputes the tensor at an address.
         """
         last: deque[tuple[torch.Tensor, int, torch.Tensor]] = deque(maxlen=_SAVED_TWICE)
         passed = 0
@@ -108,7 +107,7 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
                 give_back()
 
         def narrowed(tensor: torch.Tensor) -> torch.Tensor | None:
-            """As float32, None where it would overflow; operators in a row often save the same tensor."""
+            """None where float32 would overflow; consecutive operators often save the same tensor."""
             for known, version, small in last:
                 if known.is_set_to(tensor) and version == tensor._version:
                     return small

@@ -1,6 +1,6 @@
-"""Runtime values inside zoomed delegates, as the quantization split takes them.
+"""Runtime values inside zoomed delegates, for the quantization split.
 
-Only faithful zooms count: otherwise the errors of another program would be shown as errors of this one.
+Only faithful zooms count: others would show the errors of another program.
 """
 
 from __future__ import annotations
@@ -59,11 +59,5 @@ def _reasons(item: ZoomedCall, start: str) -> Iterator[tuple[str, str]]:
 
 
 def not_counted(instruction: int) -> str:
-    """The message for a zoom that is not faithful.
-
-    Examples
-    --------
-    >>> not_counted(4)
-    'the zoom into the delegate call 4 does not count, because it is not known to be faithful'
-    """
+    """The message for a zoom that is not faithful."""
     return f"the zoom into the delegate call {instruction} does not count, because it is not known to be faithful"

@@ -1,8 +1,4 @@
-"""Splits the error of each operator of a quantized model into the error of quantization and that of the backend.
-
-Quantization: float eager against quantized eager. Backend: quantized eager against runtime. Values are taken as in
-`etviz.explain.stages.stages`.
-"""
+"""Splits each operator's error: quantization (float eager against quantized eager) and backend (against runtime)."""
 
 from __future__ import annotations
 
@@ -52,7 +48,7 @@ Logged = dict[Key, list[tuple[int, "torch.Tensor"]]]
 class RowSplit:
     """One row: its numbers, the float model's values at the same place, and the grid.
 
-    `integers` is True if the row holds integers of the grid, not the numbers that they stand for.
+    `integers`: the row holds integers of the grid, not the numbers that they stand for.
     """
 
     numbers: dict[str, float]
@@ -67,10 +63,7 @@ class RowSplit:
 
 @dataclass(slots=True)
 class Split:
-    """The split: a dict for each execution and operator (see `split_frame`), and rows by number.
-
-    Rows inside delegates are numbered after the gap rows.
-    """
+    """A dict for each execution and operator (see `split_frame`), and rows by number, those in delegates last."""
 
     operators: list[dict[str, Any]] = field(default_factory=list)
     rows: dict[int, RowSplit] = field(default_factory=dict)
@@ -78,21 +71,9 @@ class Split:
 
 @question
 def split(replay: Replay, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall] = ()) -> Split:
-    """Evaluate the float model and the quantized one, and compare them with what the runtime logged.
+    """Evaluate the float and the quantized model, and compare them with the runtime's values.
 
-    Parameters
-    ----------
-    replay
-        The executions, and makers of evaluators of both models.
-    zooms
-        Zoomed delegate calls, which have further runtime values.
-
-    Raises
-    ------
-    UsageError
-        If the float model is not known.
-    PairingError
-        If one of the models can't be evaluated.
+    A `UsageError` if the float model is not known, a `PairingError` if one of the models can't be evaluated.
     """
     if replay.fresh_float is None:
         raise UsageError(
@@ -154,7 +135,7 @@ def _parameters(quantize: Node) -> list[Any]:
 
 
 class _SplitExecution:
-    """One execution: measures each value of the quantized program while it is evaluated, and forgets it."""
+    """Measures each value of the quantized program while it is evaluated, and forgets it."""
 
     def __init__(
         self,

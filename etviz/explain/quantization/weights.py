@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WeightPair:
-    """The weight of a float operator, and the dequantized one of the quantized program.
-
-    `norm` is the batch norm that was folded into it.
-    """
+    """A float operator's weight, and the dequantized one; `norm` is the batch norm that was folded into it."""
 
     op: str
     target: str
@@ -34,7 +31,6 @@ class WeightPair:
 
 
 def weight_pairs(floats: OperatorValues, quantized: OperatorValues, partners: Iterable[Partner]) -> list[WeightPair]:
-    """The weights of all operators whose partner has a quantized weight."""
     weights = []
     for partner in partners:
         if partner.value is None or partner.output:
@@ -92,10 +88,7 @@ def weight_error(
 
 
 def _fold(weight: torch.Tensor, norm: Node, read: Callable[[str], torch.Tensor]) -> torch.Tensor | None:
-    """A convolution's weight, each output channel times weight/√(var + eps) of the norm after it.
-
-    None where the norm is in another form.
-    """
+    """A convolution's weight, each output channel times weight/√(var + eps) of the norm; None for other forms."""
     args = list(norm.args)
     if len(args) < 5 or not all(isinstance(args[i], Ref) for i in (3, 4)):
         return None

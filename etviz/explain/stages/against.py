@@ -23,17 +23,9 @@ _UNKNOWN: Final = "it is no operator of the exported program, or lies on an unkn
 
 
 class OtherReference:
-    """One stage as the reference of total gaps, for every execution.
+    """A stage, by its name or its ETRecord member's, as the reference of total gaps of every execution.
 
-    Parameters
-    ----------
-    name
-        Name of a stage, or of the ETRecord's member that holds it.
-
-    Raises
-    ------
-    UsageError
-        If the stage does not exist, or it can't be evaluated.
+    A `UsageError` if the stage does not exist, or can't be evaluated.
     """
 
     def __init__(self, replay: Replay, name: str, method: str) -> None:
@@ -62,7 +54,7 @@ class OtherReference:
         return tuple(item._replace(comparison=self.of(item.comparison, at)) for at, item in enumerate(runs))
 
     def of(self, comparison: Comparison, run: int, call: int | None = None) -> Comparison:
-        """One execution, or the inside a delegate `call` of it, with this reference."""
+        """One execution, or its zoomed delegate `call`, with this reference."""
         stage = self._stages[run]
         changed = replace(comparison, gaps=[self._gap(gap, stage, comparison, call) for gap in comparison.gaps])
         if call is None and comparison.judged:

@@ -1,9 +1,8 @@
-"""The operators of a float program and of the quantized one, and which answers which.
+"""The operators of a float program and of the quantized one, paired by name.
 
-Lowering turns one operator of the exported program into several nodes (``linear`` into permute and addmm), and
-quantization puts conversions between them. All keep the operator's name as their origin. So an operator's value is the
-value that leaves the nodes of that name, and names pair the operators of two programs. Operators that PT2E folds or
-drops have no partner.
+Lowering turns one exported operator into several nodes (``linear`` into permute and addmm), and quantization puts
+conversions between them; all keep the operator's name as their origin. An operator's value is the value that leaves the
+nodes of that name. Operators that PT2E folds or drops have no partner.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ExportedOperator:
-    """One operator of the exported program, as it stands in a graph: the nodes that compute it, conversions left out.
+    """One operator of the exported program: the nodes that compute it, without conversions.
 
-    `last` are those whose value leaves it; more than one if it became several operators.
+    Its value leaves the `last` ones; more than one if it became several operators.
     """
 
     name: str
@@ -32,17 +31,15 @@ class ExportedOperator:
 
     @property
     def module(self) -> str:
-        """Path of the module that called it, empty if no node tells."""
         return next((node.module for node in reversed(self.nodes) if node.module), "")
 
     @property
     def norm(self) -> Node | None:
-        """The batch norm among its nodes."""
         return next((node for node in self.nodes if "batch_norm" in node.target), None)
 
 
 class OperatorValues(Uses):
-    """The values of a graph without delegates, by the operator of the exported program that makes them.
+    """The values of a graph without delegates, by the exported operator that makes them.
 
     `readers` are the nodes that read each value, in program order; `quantized` is the first quantize among them, and
     `several` holds the values that are put on different grids.
@@ -66,7 +63,6 @@ class OperatorValues(Uses):
         self._find_quantized()
 
     def meta(self, key: Key) -> Meta | None:
-        """Shape and dtype of a value, None if it is no tensor."""
         node = self.nodes.get(key[0])
         return node.outputs[key[1]] if node is not None and key[1] < len(node.outputs) else None
 
@@ -113,10 +109,10 @@ def _without_value(node: Node) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Partner:
-    """One value of a float operator (`floating`), and what answers it.
+    """One value of a float operator (`floating`), and its partner.
 
-    `value` is that of the quantized graph before `quantize` puts it on a grid, None where it has no partner, as
-    `reason` says. `folded` names the batch norm that the operator took in; `note` says what to know of the numbers.
+    `value` is the quantized graph's before `quantize` puts it on a grid, None (with a `reason`) without a partner.
+    `folded` names the batch norm that the operator took in; `note` comments on the numbers.
     """
 
     op: str

@@ -1,7 +1,7 @@
-"""Makes an exported graph functional: operators that overwrite a value become operators that return a new one.
+"""Replaces operators that overwrite a value by operators that return a new one.
 
-An export keeps in-place operators (``relu_``, ``copy_`` into a slice of a cache) until it is decomposed. Which values
-share their elements is read from torch's schemas.
+An export keeps in-place operators (``relu_``, ``copy_`` into a slice of a cache) until it is decomposed. torch's
+schemas tell which values share their elements.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ _ALIAS: Final = "aten.alias.default"
 
 
 def functional(graph: Graph) -> Graph:
-    """The graph without in-place operators.
+    """The graph without in-place operators: later readers of an overwritten value, or of a view of it, read the result.
 
-    Later readers of an overwritten value, or of a view of it, read the result. The next execution starts with the final
-    values of buffers. If elements can't be put back through a view, the in-place operator stays, and the evaluator
-    refuses it.
+    The next execution starts with the final values of buffers. If elements can't be put back through a view, the
+    in-place operator stays, and the evaluator refuses it.
     """
     state = _State(graph)
     for at, node in enumerate(graph.nodes):
@@ -46,7 +45,7 @@ def functional(graph: Graph) -> Graph:
 
 @dataclass(slots=True)
 class _State:
-    """`latest` names what a value has become, `views` the operator that made a view, with the name of what it views."""
+    """`latest` names what a value has become, `views` a view's operator and the viewed value."""
 
     graph: Graph
     nodes: list[Node] = field(default_factory=list)

@@ -33,23 +33,11 @@ _UNSEEN: Final = "the runtime logged no value of it: it is inside a delegate, or
 def ladder(
     replay: Replay, comparisons: Sequence[tuple[Comparison, int | None]], run: int = 0, first: Sequence[Stage] = ()
 ) -> pd.DataFrame:
-    """Compare the stages of one execution.
+    """A row for each operator and stage from the second on (`COLUMNS`); final outputs have an empty ``operator``.
 
-    Parameters
-    ----------
-    replay
-        The executions, and makers of evaluators of each form.
-    comparisons
-        The execution's comparison with None, and for each zoomed delegate call its comparison with the call's
-        instruction.
-    first
-        Stages before the program's own: a reference of the user's.
-
-    Returns
-    -------
-    DataFrame
-        A row for each operator and stage from the second stage on, see `COLUMNS`. Rows of final outputs have an empty
-        ``operator``. A stage that can't be evaluated has rows, too: their ``reason`` says why.
+    `comparisons` holds the execution's with None, and each zoomed delegate call's with its instruction. A stage that
+    can't be evaluated has rows with a ``reason``. `first` are stages before the program's own: a reference of the
+    user's.
     """
     engine = Stages(replay)
     with SpillFile() as file:

@@ -23,7 +23,7 @@ _LISTED: Final = 8
 
 
 def own_functions(graph: Graph, functions: Mapping[str, Callable[..., Any]]) -> OwnFunctions:
-    """The user's functions, checked: each names an operator of the graph; otherwise a `UsageError`."""
+    """The user's functions; a `UsageError` if one names no operator of the graph."""
     if not isinstance(functions, Mapping) or not functions:
         kind = type(functions).__name__
         raise UsageError(f"reference must be the name of a stage or functions by operator, found {kind}")
@@ -49,7 +49,6 @@ def without_partner(graph: Graph, runs: Sequence[Run], problems: Mapping[str, st
 
 
 def problem_notes(problems: Mapping[str, str]) -> tuple[str, ...]:
-    """A note for each function that failed."""
     return tuple(f"{text[0].upper()}{text[1:]}; the original operator was used instead." for text in problems.values())
 
 

@@ -1,8 +1,7 @@
 """Evaluates the forms of a program that its files hold, from the float model to the lowered program.
 
-`quantization`, `ladder` and `against` compare these stages with each other and with the runtime. All stages have the
-same inputs. Lowering keeps the name of an exported operator, so values are joined by that name. A value is taken where
-the next operators read it: after quantize and dequantize if it is put on a quantization grid.
+All stages have the same inputs. Lowering keeps the name of an exported operator, which joins the stages' values. A
+value is taken where the next operators read it: after quantize and dequantize if it is put on a quantization grid.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ Hook = Callable[["torch.Tensor"], Any]
 
 @dataclass(slots=True)
 class Taken:
-    """One execution: what hooks returned, by key of the value, and the final outputs."""
+    """One execution: the hooks' results by key of the value, and the final outputs."""
 
     values: dict[Key, Any] = field(default_factory=dict)
     outputs: list[Any] = field(default_factory=list)
@@ -78,13 +77,12 @@ class ProgramForm:
 
     @classmethod
     def of(cls, original: Evaluator) -> ProgramForm:
-        """The form that an evaluator evaluates."""
         return cls(original.graph, original.constants, original.limits)
 
     def evaluate(
         self, executions: Sequence[Sequence[Any]], hooks: Callable[[int], Mapping[Key, Hook]], runs: Container[int]
     ) -> dict[int, Taken]:
-        """Evaluate the executions one after another, with their buffers, in one walk of the graph each.
+        """Evaluate the executions in order, with their buffers, in one walk of the graph each.
 
         `hooks` returns by number of a run what takes its values; only those in `runs` are asked for.
         """
@@ -104,7 +102,7 @@ class ProgramForm:
         return found
 
     def _typed(self, inputs: Sequence[Any]) -> list[Any]:
-        """Inputs in the floating dtypes of this form: the float model of a half-precision program takes float32."""
+        """The float model of a half-precision program takes float32."""
         given = list(inputs)
         for at, (item, value) in enumerate(zip(self.values.graph.user_inputs(), inputs, strict=False)):
             dtype = getattr(torch, item.meta.dtype, None) if item.meta is not None else None
@@ -166,7 +164,7 @@ class Stage:
     Attributes
     ----------
     noise, output_noise
-        The noise of each: RMS, in the value's units; NaN or absent where it is not known.
+        RMS in the value's units; NaN or absent if unknown.
     steps
         The quantization step of values that lie on a grid, by name of the operator.
     problem
@@ -190,13 +188,7 @@ def evaluated(replay: Replay, name: str, runs: Sequence[int]) -> list[Stage]:
 
 
 class Stages:
-    """The stages of a program's executions.
-
-    Parameters
-    ----------
-    replay
-        The executions, and makers of evaluators of each form.
-    """
+    """The stages of a program's executions; `replay` has the executions and the forms' evaluators."""
 
     def __init__(self, replay: Replay) -> None:
         self.replay = replay

@@ -1,9 +1,9 @@
 """Values inside one delegate call: `InnerValues`, and its makers.
 
-`inner_values` decides, in this order:
+Sources, in this order:
 
 1. the backend logged them in the run itself, or the program was a probe (`from_log`);
-2. an interpreter for the backend runs what the `.pte` holds for the delegate (`etviz.pipeline.interpreters`);
+2. an interpreter for the backend runs the delegate's part of the `.pte` (`etviz.pipeline.interpreters`);
 3. the backend lowers the delegate's subgraph again, with inner values as outputs.
 
 2 and 3 run in a child process (`from_run`).
@@ -47,12 +47,12 @@ class Logged:
     Attributes
     ----------
     values
-        Identifiers and tensors, in the order of logging.
+        In the order of logging.
     handles
         The delegate map: identifiers, as text, to debug handles.
     probed
-        Whether a probe returned the values instead, and `deviation` how far its outputs are from the program's; None
-        if that is not known.
+        Whether a probe returned the values instead; `deviation` is the distance of its outputs from the program's, None
+        if unknown.
     """
 
     values: Sequence[tuple[Identifier, Any]]
@@ -69,8 +69,6 @@ class ZoomSubject:
     ----------
     piece
         The call with its inputs and outputs at runtime.
-    logged
-        Values that the backend logged inside; None if there are none.
     fixed
         Inputs of the call that are constants of the program, by position, as the reference has them.
     constants
@@ -103,7 +101,7 @@ class How:
     cancel
         Stops the run when it is set.
     preprocessing
-        Undoes what the backend did to a value that it logged: a layout, a quantization.
+        Undoes the backend's change of a logged value: a layout, a quantization.
     """
 
     timeout: float | None = None
@@ -128,11 +126,11 @@ class InnerValues:
     parts
         By number of an operator that the backend runs as part of another one: the number of that one.
     faithful
-        True if the delegate's outputs equal the run's bit for bit; None if that is not known.
+        True if the delegate's outputs equal the run's bit for bit; None if unknown.
     deviation
-        Largest absolute difference of the outputs from the run's; NaN if not known.
+        Largest absolute difference of the outputs from the run's; NaN if unknown.
     implementation
-        What computed the values, in words; empty for the backend's own kernels.
+        The engine of the values, in words; empty for the backend's own kernels.
     """
 
     graph: Graph
@@ -166,7 +164,6 @@ class InnerValues:
         return []
 
     def outputs(self) -> list[Any]:
-        """The outputs of the delegate."""
         return list(self.results)
 
 
@@ -286,7 +283,7 @@ def _fidelity(
 
 
 def _off_specification(piece: Piece, run: AloneRun, deviation: float) -> str:
-    """What it means that a reference implementation gives other outputs than the run."""
+    """A note on a reference implementation whose outputs differ from the run's."""
     text = (
         f"The device differs from the specification: its output is off by up to {deviation:.3g} from that of the "
         f"{run.implementation} on the same inputs"
@@ -313,7 +310,7 @@ def _deviation(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class JoinedValues:
-    """Which operator each logged value belongs to.
+    """The operator of each logged value.
 
     Attributes
     ----------
@@ -331,18 +328,12 @@ class JoinedValues:
 
 
 def join(graph: Graph, logged: Sequence[tuple[Identifier, Any]], handles: Mapping[str, Sequence[int]]) -> JoinedValues:
-    """Join logged values to operators.
+    """Join logged values, in the order of logging, to operators.
 
-    Where a pass turned the operators {a, …} into {b, …}, each of the new ones carries the debug handles of all old
-    ones. So an identifier's value is that of the last operator that carries one of its handles, and the others are part
-    of it. Where several identifiers have one operator, the last one logged is its value.
-
-    Parameters
-    ----------
-    logged
-        Identifiers and values, in the order of logging.
-    handles
-        The delegate map: identifiers, as text, to debug handles. Other identifiers may be operators' names.
+    Where a pass turned the operators {a, …} into {b, …}, each new one carries the debug handles of all old ones. So an
+    identifier's value is that of the last operator with one of its handles, and the others are part of it. Where
+    several identifiers have one operator, the last one logged is its value. Identifiers that `handles` (the delegate
+    map) lacks may be operators' names.
     """
     nodes = list(operators(graph.nodes))
     named: dict[Identifier, list[Node]] = {node.name: [node] for node in nodes}

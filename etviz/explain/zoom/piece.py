@@ -39,8 +39,8 @@ class Alone:
 def operator_alone(replay: Replay, graph: Graph, owner: Graph, node: Node, run: int) -> Alone:
     """Take one operator out of a program, with its inputs in one execution; of a loop, the last round's.
 
-    `owner` is the graph with the operator: the method, or one of its branches. Raises a `UsageError` if the operator
-    can't run alone, or its inputs are not known.
+    `owner` is the method's graph or a branch with the operator. A `UsageError` if the operator can't run alone, or its
+    inputs are not known.
     """
     _check(node, graph.backend_id)
     last: list[tuple[Value, dict[str, Any]]] = []
@@ -74,7 +74,6 @@ def operator_alone(replay: Replay, graph: Graph, owner: Graph, node: Node, run: 
 
 @question
 def expected_outputs(replay: Replay) -> list[torch.Tensor]:
-    """The outputs of a piece on the inputs of its one execution."""
     return replay.fresh().run(replay.executions[0].inputs)
 
 
@@ -96,13 +95,12 @@ class Watcher(Evaluator):
         self._instructions, self._see, self.turns = instructions, see, evaluator.turns
 
     def beside(self, call: Interlude) -> Self:
-        """See `Evaluator.beside`; what other methods compute is not shown."""
+        """See `Evaluator.beside`; other methods' values are not shown."""
         other = super().beside(call)
         other._instructions = ()
         return other
 
     def step(self, graph: Graph, node: Node, scope: Scope) -> Value:
-        """The values of one node."""
         value = super().step(graph, node, scope)
         if node.instruction in self._instructions:
             self._see(node, scope, value)
@@ -110,19 +108,10 @@ class Watcher(Evaluator):
 
 
 def delegate_piece(owner: Graph, node: Node, log: Log, constants: Mapping[str, torch.Tensor], rounds: int = 0) -> Piece:
-    """A delegate call as a piece that can run alone on the inputs that the runtime logged.
+    """A delegate call as a piece that can run alone on its logged inputs.
 
-    Parameters
-    ----------
-    owner
-        The graph with the call: the method, or one of its branches.
-    rounds
-        Number of times that a loop executed the call: the last one is taken.
-
-    Raises
-    ------
-    UsageError
-        If the delegate's subgraph is not known, or an input of the call was not logged.
+    `owner` is the method's graph or a branch with the call; `rounds` how often a loop executed it: the last one is
+    taken. A `UsageError` if the delegate's subgraph is not known, or an input of the call was not logged.
     """
     inner = owner.inside(node)
     if not inner.nodes:

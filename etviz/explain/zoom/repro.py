@@ -48,7 +48,7 @@ for k, found in enumerate(program.load_method("forward").execute(values)):
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The README's facts: the operator, its backend, its place in the user's code, introduced RMSE, and more."""
+    """The README's facts on the operator."""
 
     operator: str
     backend: str
@@ -65,10 +65,8 @@ def write_repro(alone: Alone, about: About, path: Path, timeout: float | None = 
 
     Parameters
     ----------
-    alone
-        The piece and what it should give.
     path
-        The folder; a free name, an empty folder, or an earlier repro, which is replaced.
+        A free name, an empty folder, or an earlier repro, which is replaced.
     timeout
         Seconds for lowering and running the piece.
 

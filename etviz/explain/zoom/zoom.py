@@ -1,8 +1,8 @@
 """Zooms into delegate calls: gets their inner values and compares them as the values of a program are compared.
 
-`compare_calls` is the one way inside. If the delegate runs again, the reference is its subgraph, evaluated eagerly on
-the call's runtime inputs: nothing is inherited from outside. If the values were logged in the run itself, the reference
-starts at the program's inputs, as for every value of the program, and introduced gaps at the runtime's inputs.
+If the delegate runs again, the reference is its subgraph, evaluated eagerly on the call's runtime inputs: nothing is
+inherited from outside. If the values were logged in the run itself, the reference starts at the program's inputs, and
+introduced gaps at the runtime's inputs.
 """
 
 from __future__ import annotations
@@ -41,19 +41,13 @@ if TYPE_CHECKING:
 Call = tuple[int, int]
 """A delegate call: number of the execution, and of the instruction."""
 _NAMED: Final = 3
-"""Maximum number of operators that a note names."""
+"""Maximum number of operators in a note."""
 _NOT_REACHED: Final = "the reference does not reach this call, so there is nothing to compare with"
 
 
 @dataclass(slots=True)
 class Zoom:
-    """One delegate call's operators, compared as a program is.
-
-    Attributes
-    ----------
-    graph
-        The subgraph, its operators numbered in program order.
-    """
+    """One delegate call, compared as a program is; the operators of `graph` are numbered in program order."""
 
     graph: Graph
     comparison: Comparison
@@ -82,15 +76,10 @@ def compare_calls(replay: Replay, subjects: Mapping[Call, ZoomSubject], how: How
 def compare_inside(
     replay: Replay, subject: ZoomSubject, inner: InnerValues, start: Sequence[Any] | str | None = None
 ) -> Zoom:
-    """Compare inner values with the operators of a delegate.
+    """Compare inner values with the operators of a delegate; `replay` has the executions of the whole program.
 
-    Parameters
-    ----------
-    replay
-        The executions of the whole program; the process that evaluates them evaluates the delegate too.
-    start
-        The reference's inputs of the call; or why they are not known: then there are no total gaps. None starts the
-        reference at the runtime's inputs.
+    `start` is the reference's inputs of the call, or why they are not known: then there are no total gaps. None starts
+    the reference at the runtime's inputs.
     """
     own, piece = subject.inputs, subject.piece
     inputs = own if start is None or isinstance(start, str) else start
