@@ -513,7 +513,7 @@ class Inspection(Shown):
 
 
 class Inside(Inspection):
-    """The inside of a delegate call, made by `Inspection.zoom`."""
+    """A zoomed delegate call, made by `Inspection.zoom`."""
 
     @property
     def faithful(self) -> bool | None:

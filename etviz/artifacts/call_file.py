@@ -42,11 +42,9 @@ FILE: Final = "calls.bin"
 MAGIC: Final = b"ETVCALLS"
 VERSION: Final = 1
 LIMIT: Final = 1 << 30
-"""Maximum bytes of a recording."""
 _MOST: Final = 1 << 20
-"""Maximum number of records that are read."""
+"""Records beyond this number are not read."""
 _LONGEST: Final = 4096
-"""Maximum bytes of a note."""
 _WHAT: Final = "a recording of calls"
 _ADVICE: Final = "record the calls with etviz.record_calls or etviz_calls.h"
 
@@ -63,7 +61,7 @@ class RecordedCall:
 
 @dataclass(frozen=True, slots=True)
 class CallLog:
-    """The calls of a program, in order; `notes` follow the last call, and `cut` says what is missing at the end."""
+    """The calls of a program; `notes` follow the last call, `cut` says what is missing at the end."""
 
     path: str
     calls: tuple[RecordedCall, ...]
@@ -71,7 +69,7 @@ class CallLog:
     cut: str = ""
 
     def inputs(self, method: str | None = None) -> list[Any]:
-        """The inputs of a method's calls, as `etviz.load` takes them; pairs with its name where there are several.
+        """The inputs of a method's calls, as `etviz.load` takes them, with its name where there are several.
 
         Raises
         ------
@@ -88,7 +86,7 @@ class CallLog:
 
 
 class Writer:
-    """Replaces the recording in a folder, made if missing; after `limit` bytes it writes ``L`` and stops."""
+    """Replaces the recording in a folder; after `limit` bytes it writes ``L`` and stops."""
 
     def __init__(self, folder: PathLike, limit: int = LIMIT) -> None:
         target = Path(os.fspath(folder))
@@ -147,7 +145,7 @@ def call_file(path: PathLike) -> Path:
 
 
 def read_calls(path: PathLike) -> CallLog:
-    """Read the calls of a folder, or of its file; `CallLog.cut` reports a truncated record."""
+    """Read the calls of a folder, or of its file."""
     name = str(call_file(path))
     data = memoryview(open_artifact(name, _WHAT, _ADVICE))
     start = len(MAGIC) + 4

@@ -34,13 +34,13 @@ USUAL: Final = {
     "data": ("model.ptd", "*.ptd"),
     "timing": ("timing.etdp",),
 }
-"""File names by kind. The first name that matches one file wins."""
+"""File names by kind; the first name that matches one file wins."""
 _NOT: Final = re.compile(r"probe-\d+\.pte|.*\.(gz|zip)")
 _ALONE: Final = frozenset(name for names in USUAL.values() for name in names if "*" not in name)
 """Names that identify one kind and match no pattern of another."""
 _MOST_RATIO: Final = 200
 _PACKED: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""Compression methods that can be unpacked in pieces."""
+"""Methods that can be unpacked in pieces."""
 _ALWAYS_ALLOWED: Final = 64 << 20
 _MOST_FILES: Final = 10_000
 _LONGEST_NAME: Final = 255
@@ -67,7 +67,7 @@ class Collection:
 
 
 def is_collection(source: PathLike) -> bool:
-    """True for a folder, a zip archive, a gzip file, or a text with base64. False for an ETDump."""
+    """False for an ETDump."""
     path = Path(path_of(source, "an ETDump, a folder or an archive"))
     if path.is_dir():
         return True
@@ -75,15 +75,7 @@ def is_collection(source: PathLike) -> bool:
 
 
 def collect(source: PathLike, given: Container[str] = ()) -> Collection:
-    """Find all but the `given` kinds.
-
-    Raises
-    ------
-    ArtifactError
-        If an archive or a base64 block is damaged or too large.
-    UsageError
-        If several files match one kind.
-    """
+    """Find all but the `given` kinds; `UsageError` if several files match one kind."""
     path = Path(source)
     if path.is_dir():
         return _in_folder(path, given)
@@ -108,7 +100,7 @@ def may_be_artifact(path: Path) -> bool:
 
 
 def by_name(folder: Path, kind: str, shown: Path | None = None) -> Path | None:
-    """Return the file of a kind in a folder, which messages call `shown`; `UsageError` if several match."""
+    """The file of a kind; messages call the folder `shown`; `UsageError` if several match."""
     for pattern in USUAL[kind]:
         found = (path for path in folder.glob(pattern) if path.is_file() and not _NOT.fullmatch(path.name))
         fitting = sorted(path for path in found if path.name == pattern or path.name not in _ALONE)

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 
 _NO_DESCRIPTOR: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
-"""Options of a mapping that keeps no descriptor, which older versions of Python can't make."""
+"""Keeps no descriptor of a mapping, which older versions of Python can't do."""
 ARCHIVE_ERRORS: Final = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError),
     *(NotImplementedError, RuntimeError, OverflowError),
 )
-"""Errors that the standard library raises for damaged archives."""
+"""What the standard library raises for damaged archives."""
 _HEAD: Final = 64
 _LOCAL_HEADER: Final = 30
 _LOCK: Final = ".etviz-lock"
@@ -50,7 +50,7 @@ _RESIDENT: Final = 96 << 20
 _LONGEST_PATH: Final = 4096
 _LONGEST_NAME: Final = 255
 _MOST_LINKS: Final = 40
-"""Maximum number of links to follow, as in Linux."""
+"""As in Linux."""
 _MARKS: Final = (
     (8, b"ED00", "an ETDump"),
     (4, b"BP08", "a BundledProgram (.bpte)"),
@@ -91,7 +91,7 @@ class MappedFile(mmap.mmap):
         self._path, self._state, self._looked = path, _state_of(state), -math.inf
 
     def check(self) -> None:
-        """Raise `FileChangedError` if the file changed; the known state may be a moment old."""
+        """`FileChangedError` if the file changed; the known state may be a moment old."""
         if (moment := time.perf_counter()) - self._looked < _MOMENT:
             return
         with contextlib.suppress(OSError):  # it has another name now, or none, and stays as it is
@@ -99,9 +99,9 @@ class MappedFile(mmap.mmap):
         self._looked = moment
 
     def read_into(self, out: memoryview, start: int) -> bool:
-        """Read into `out` without mapping, in half the time. Return False on failure.
+        """Read into `out` without mapping, in half the time.
 
-        Reading fails if the file was renamed or removed; the bytes are still mapped then.
+        Reading fails (False) if the file was renamed or removed; the bytes are still mapped then.
         """
         with contextlib.suppress(OSError), open(self._path, "rb", buffering=0, opener=_without_waiting) as file:
             if self._is_own(os.fstat(file.fileno())):
@@ -112,7 +112,7 @@ class MappedFile(mmap.mmap):
         return False
 
     def _is_own(self, found: os.stat_result) -> bool:
-        """True for the opened file, False for a replacement. A changed file raises `FileChangedError`."""
+        """False for a replacement; a changed file raises `FileChangedError`."""
         now = _state_of(found)
         if now != self._state and now[:2] == self._state[:2]:
             problem = "the file was cut or written to after it was opened"
@@ -157,15 +157,7 @@ def open_artifact(path: PathLike, what: str, advice: str) -> MappedFile:
 
 
 def path_of(path: object, what: str) -> str:
-    """The text of a path.
-
-    Raises
-    ------
-    UsageError
-        If it is neither `str` nor `os.PathLike`.
-    ArtifactError
-        If the system can't have a file with this name.
-    """
+    """The text of a path; `UsageError` if it is neither `str` nor `os.PathLike`."""
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(name, str):
         raise UsageError(f"{what} must be given by its path, found {type(path).__name__}")
@@ -179,7 +171,7 @@ def path_of(path: object, what: str) -> str:
 
 
 def open_plain(name: str) -> BinaryIO:
-    """Open a file for reading without blocking on a pipe."""
+    """Does not block on a pipe."""
     return open(name, "rb", opener=_without_waiting)
 
 
@@ -208,7 +200,7 @@ class Residency:
 
 
 class _BytesFile(io.RawIOBase):
-    """Bytes as a readable file, without the copy that `io.BytesIO` makes."""
+    """A readable file without the copy that `io.BytesIO` makes."""
 
     def __init__(self, data: memoryview) -> None:
         self._data, self._at = data, 0
@@ -240,13 +232,7 @@ def as_file(data: memoryview) -> io.BufferedReader:
 
 @contextmanager
 def open_archive(data: memoryview) -> Generator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
-    """A zip archive in mapped bytes, and its members by name.
-
-    Raises
-    ------
-    ValueError
-        If it is damaged, a name occurs twice, or members overlap.
-    """
+    """A zip archive and its members; `ValueError` if it is damaged, a name occurs twice, or members overlap."""
     try:
         with zipfile.ZipFile(as_file(data)) as archive:
             members: dict[str, zipfile.ZipInfo] = {}
@@ -264,19 +250,13 @@ def open_archive(data: memoryview) -> Generator[tuple[zipfile.ZipFile, dict[str,
 
 
 def stored_bytes(data: memoryview, info: zipfile.ZipInfo) -> memoryview:
-    """The bytes of an uncompressed member, without copying; raises as `stored_at`."""
+    """As a view; raises as `stored_at`."""
     start = stored_at(data, info)
     return data[start : start + info.file_size]
 
 
 def stored_at(data: memoryview, info: zipfile.ZipInfo) -> int:
-    """Offset of an uncompressed member's bytes.
-
-    Raises
-    ------
-    ValueError
-        If the member is compressed, encrypted, or missing.
-    """
+    """Offset of a member; `ValueError` if it is compressed, encrypted, or missing."""
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
         raise ValueError(f"the member {info.filename} is compressed or encrypted, not stored as it is")
     head = bytes(data[info.header_offset : info.header_offset + _LOCAL_HEADER])
@@ -291,20 +271,10 @@ def stored_at(data: memoryview, info: zipfile.ZipInfo) -> int:
 def whole_file(path: PathLike, what: str, *, through: bool = True) -> Generator[Path]:
     """Yield a temporary path; its content becomes that of `path` at the end.
 
-    A link stays, its file is replaced. A device, a pipe, and a file whose folder takes no other are written into.
-    Until the end only the owner can read the content.
-
-    Parameters
-    ----------
-    what
-        The content, with its article: "the report".
-    through
-        False replaces a link itself: for files that etviz names in a folder of others.
-
-    Raises
-    ------
-    ArtifactError
-        If it can't be written. An earlier file at `path` stays, also after an interrupt.
+    A link stays, its file is replaced; without `through`, the link itself, for files that etviz names in a folder of
+    others. A device, a pipe, and a file whose folder takes no other are written into. Until the end only the owner can
+    read the content. An earlier file stays after `ArtifactError` and after an interrupt. `what` has an article: "the
+    report".
     """
     target = check_target(path, what) if through else Path(path)
     try:
@@ -345,7 +315,6 @@ def _followed(path: Path) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder if it is missing; `ArtifactError` if it can't be created or written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -358,14 +327,7 @@ def make_folder(folder: Path) -> None:
 def whole_files(folder: Path) -> Generator[Path]:
     """Yield a temporary folder inside `folder`; its files are moved to `folder` at the end.
 
-    Earlier files stay until then. Mapped files keep their content.
-
-    Raises
-    ------
-    UsageError
-        If `folder` can't be written to.
-    ArtifactError
-        If a file can't be written.
+    Earlier files stay until then. Mapped files keep their content. `UsageError` if `folder` can't be written to.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -384,13 +346,7 @@ def whole_files(folder: Path) -> Generator[Path]:
 
 @contextmanager
 def only_user(folder: Path) -> Generator[None]:
-    """Lock a folder against other processes; it is created if missing.
-
-    Raises
-    ------
-    UsageError
-        If another process holds the lock, or the folder can't be created or written to.
-    """
+    """Lock a folder, created if missing; `UsageError` if another process holds it, or it can't be written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = open(folder / _LOCK, "wb")  # noqa: PTH123, SIM115 - closed below
@@ -437,7 +393,7 @@ def _workshop(parent: Path) -> Generator[Path]:
 
 
 def check_target(path: PathLike, what: str) -> Path:
-    """Refuse a folder, an invalid name or one that can't be written, before any work; follow links."""
+    """Refuse a folder and names that are invalid or can't be written, before any work; follow links."""
     target = Path(path_of(path, what))
     try:
         target = _followed(target)
@@ -504,13 +460,7 @@ _SEPARATORS: Final = (b",", b"[", b"{", b":")
 
 
 def parse_json(data: bytes | memoryview, most: int = _MOST_VALUES) -> Any:
-    """Parse a JSON document. Infinity and NaN, which upstream writes, are accepted.
-
-    Raises
-    ------
-    ValueError
-        If it is not JSON, is nested too deeply, or holds more than `most` values.
-    """
+    """Accepts Infinity and NaN, which upstream writes; `ValueError` for deep nesting and more than `most` values."""
     text = bytes(data)
     if len(text) > most and sum(map(text.count, _SEPARATORS)) > most:
         raise ValueError(f"it holds more than {most:,} values")
@@ -537,7 +487,6 @@ def _integer(digits: str) -> int:
 
 @contextlib.contextmanager
 def collection_paused() -> Generator[None]:
-    """Pause the garbage collector; its state is restored at the end."""
     if not gc.isenabled():
         yield
         return

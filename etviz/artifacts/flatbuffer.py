@@ -26,7 +26,7 @@ _COST_OF_A_TABLE = 64
 
 
 class FlatBuffer:
-    """The bytes of one flatbuffer, never copied as a whole; `advice` is for a user with a damaged file."""
+    """The bytes of one flatbuffer; `advice` is for a user with a damaged file."""
 
     def __init__(self, data: Any, path: str, what: str, advice: str) -> None:
         self.data = memoryview(data)
@@ -44,18 +44,18 @@ class FlatBuffer:
         )
 
     def spend(self, cost: int, where: int) -> None:
-        """Account for `cost` bytes of results. Raise if the file claims far more than it holds."""
+        """Account for `cost` bytes of results; raise if the file claims far more than it holds."""
         self._left -= cost
         if self._left < 0:
             raise self.damaged("its tables claim far more content than the file can hold", where)
 
     def require(self, ok: npt.NDArray[np.bool_], at: Ints, problem: str) -> None:
-        """Raise unless all of `ok`. The message names the first failing position of `at`."""
+        """Raise unless all of `ok`, naming the first failing position of `at`."""
         if not ok.all():
             raise self.damaged(problem, int(at[np.argmin(ok)]))
 
     def gather(self, at: Ints, dtype: str) -> npt.NDArray[Any]:
-        """Read an unaligned little-endian scalar at each byte position."""
+        """An unaligned little-endian scalar at each byte position."""
         view = self._views.get(dtype)
         if view is None:
             length = max(self.size - np.dtype(dtype).itemsize + 1, 0)
@@ -66,12 +66,12 @@ class FlatBuffer:
         return view[at]
 
     def root(self, at: int = 0) -> FlatTables:
-        """Return the root table; its offset is stored at byte `at`."""
+        """The root table; its offset is stored at byte `at`."""
         start = np.array([at], np.int64)
         return FlatTables(self, start + self.gather(start, "<u4"))
 
     def text(self, at: int) -> str:
-        """Decode the string at byte `at`. Equal strings share one object."""
+        """Equal strings share one object."""
         length = int.from_bytes(self.data[at : at + 4], "little")
         end = at + 4 + length
         if end >= self.size or self.data[end] != 0:
@@ -82,7 +82,7 @@ class FlatBuffer:
 
 
 class FlatTables:
-    """Tables of one type at (n,) byte positions, read column by column; -1 is an absent table of defaults."""
+    """Tables of one type at (n,) byte positions; -1 is an absent table of defaults."""
 
     def __init__(self, buffer: FlatBuffer, at: Ints) -> None:
         self.buffer = buffer
@@ -126,7 +126,7 @@ class FlatTables:
         return self._field(index, 1) >= 0
 
     def scalar(self, index: int, dtype: str, default: float = 0) -> npt.NDArray[Any]:
-        """Read a scalar field; `dtype` is little-endian, for example "<i4"."""
+        """`dtype` is little-endian, for example "<i4"."""
         at = self._field(index, np.dtype(dtype).itemsize)
         values = np.full(len(at), default, dtype)
         rows = at >= 0
@@ -134,7 +134,7 @@ class FlatTables:
         return values
 
     def reference(self, index: int) -> Ints:
-        """Return the target of an offset field, -1 where it is not stored."""
+        """Target of an offset field, -1 where it is not stored."""
         at = self._field(index, 4)
         rows = at >= 0
         step = self.buffer.gather(at[rows], "<u4")
@@ -146,7 +146,7 @@ class FlatTables:
         return FlatTables(self.buffer, self.reference(index))
 
     def strings(self, index: int) -> npt.NDArray[np.object_]:
-        """Read a string field: (n,) of str, None where it is not stored."""
+        """(n,) of str, None where it is not stored."""
         at = self.reference(index)
         known: dict[int, str | None] = {-1: None}
         for position in at.tolist():
@@ -157,7 +157,7 @@ class FlatTables:
         return texts
 
     def vectors(self, index: int, dtype: str = "<u4") -> Vectors:
-        """Read a vector field of scalars, or of tables with the default `dtype`."""
+        """A vector field of scalars, or of tables with the default `dtype`."""
         at = self.reference(index)
         length = np.zeros(len(at), np.int64)
         rows = at >= 0
@@ -169,7 +169,7 @@ class FlatTables:
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """A vector in each of n tables; `start` is (n,) byte positions of first elements, absent vectors are empty."""
+    """A vector in each of n tables from byte position `start` (n,); absent vectors are empty."""
 
     buffer: FlatBuffer
     start: Ints
@@ -177,11 +177,11 @@ class Vectors:
     dtype: str
 
     def ends(self) -> Ints:
-        """End of each vector in the flat results: (n,), cumulative."""
+        """(n,), cumulative."""
         return np.cumsum(self.length)
 
     def positions(self) -> Ints:
-        """Byte position of each element of all vectors, concatenated."""
+        """Byte position of each element of all vectors."""
         total = int(self.length.sum())
         first = self.ends() - self.length
         width = np.dtype(self.dtype).itemsize

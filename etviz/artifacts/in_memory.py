@@ -11,14 +11,9 @@ from etviz.errors import UsageError
 
 
 def as_files(artifacts: Mapping[str, Any]) -> tuple[dict[str, Any], Scratch | None]:
-    """Return artifacts as paths, and the temporary folder of those that were in memory.
+    """Return artifacts as paths, and the temporary folder of artifacts in memory.
 
-    Values by kind are paths, None, bytes, or objects with upstream's ``save(path)``.
-
-    Raises
-    ------
-    UsageError
-        If an object can't be saved.
+    Values are paths, None, bytes, or objects with upstream's ``save(path)``; others raise `UsageError`.
     """
     files, scratch = dict(artifacts), None
     for kind, value in artifacts.items():

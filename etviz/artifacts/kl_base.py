@@ -40,7 +40,6 @@ class KlBase:
 
     @property
     def scored(self) -> range:
-        """The positions of a chunk that have log probabilities."""
         return range(self.context // 2, self.context - 1)
 
     def log_probabilities(self, chunk: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -64,7 +63,7 @@ def _width(vocabulary: int) -> int:
 
 
 def read_kl_base(path: PathLike) -> KlBase:
-    """Read the header and the token ids; log probabilities are read chunk by chunk."""
+    """Read the header and the token ids only."""
     with open_artifact(path, _WHAT, _ADVICE) as data:
         if len(data) < _HEADER.size or data[: len(_MARK)] != _MARK:
             raise ArtifactError(path, f"it is not {_WHAT}: it does not begin with {_MARK.decode()}", _ADVICE)

@@ -24,7 +24,7 @@ _MOST: Final = 4000
 
 
 def identity(path: PathLike) -> str:
-    """A digest of this state of a file on this machine; `OSError` if it does not exist."""
+    """A digest of this state of a file on this machine; raises `OSError`."""
     found = Path(path).stat()
     parts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
@@ -109,7 +109,7 @@ def _read() -> list[str]:
 
 
 def _found(digests: Iterable[str]) -> set[str]:
-    """Return the digests that are in the ledger, and mark them as recently used."""
+    """The digests that are in the ledger, marked as recently used."""
     known = {digest: at for at, digest in enumerate(_read())}
     found = known.keys() & set(digests)
     if any(known[digest] < _MOST // 2 and len(known) > _MOST // 2 for digest in found):

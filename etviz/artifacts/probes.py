@@ -23,16 +23,10 @@ _ADVICE: Final = "make the probes again with etviz.probe()"
 
 @dataclass(frozen=True, slots=True)
 class ProbeValue:
-    """One value among a probe's outputs.
+    """One value among a probe's outputs, named if it is `inside` a delegate.
 
-    Attributes
-    ----------
-    shape
-        The upper bound if it is `dynamic`, known at run time only.
-    order
-        Dimensions from outermost to innermost in memory.
-    inside
-        Name of the value inside a delegate, empty for an instruction's value.
+    `shape` is an upper bound if it is `dynamic`, known at run time only; `order` lists dimensions from outermost to
+    innermost in memory.
     """
 
     instruction: int
@@ -57,15 +51,7 @@ class ProbeEntry:
 
 @dataclass(frozen=True)
 class ProbeTable:
-    """The probes of one method.
-
-    Attributes
-    ----------
-    own
-        Number of outputs of the unmodified program, the first ones of every probe.
-    missing
-        By instruction: why no probe has its values.
-    """
+    """`own` counts the unmodified program's outputs, the first of every probe; `missing` has reasons."""
 
     path: str
     method: str
@@ -87,7 +73,7 @@ def write_table(table: ProbeTable, path: PathLike) -> None:
 
 
 def read_table(path: PathLike) -> ProbeTable:
-    """Read a table; `ArtifactError` if it is missing, of another kind, damaged, or has impossible numbers."""
+    """Read a table; `ArtifactError` for impossible numbers, too."""
     try:
         body = parse_json(memoryview(open_artifact(path, "a table of probes", _ADVICE)))
         if not isinstance(body, dict) or body.get("format") != "etviz-probes":
@@ -135,7 +121,7 @@ def _check(probes: tuple[ProbeEntry, ...], own: int) -> None:
 
 
 def find_table(*beside: PathLike | None) -> ProbeTable | None:
-    """Return the table in one of these folders, or beside one of these files, or None."""
+    """The table in one of these folders, or beside one of these files."""
     for path in beside:
         if path is None:
             continue

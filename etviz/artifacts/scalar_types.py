@@ -54,7 +54,7 @@ SCALAR_TYPES: dict[int, ScalarType] = {
     )
 }
 ITEM_SIZES = {item.name: item.itemsize for item in SCALAR_TYPES.values()}
-"""Bytes per element, by the name in torch."""
+"""By the name in torch."""
 _OPAQUE: Final = frozenset(("qint8", "quint8", "qint32", "bits16"))
 """Types without computation in torch. Viewing bytes as a type that needs a scale ends the process."""
 READ_TYPES = {item.name: item for item in SCALAR_TYPES.values() if item.name not in _OPAQUE}
@@ -75,7 +75,7 @@ def torch_dtype(name: str) -> torch.dtype | None:
 
 
 def scalar_type_name(code: int) -> str:
-    """Name a scalar type, including unknown ones.
+    """Also for unknown types.
 
     Examples
     --------

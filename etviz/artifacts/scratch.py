@@ -29,14 +29,7 @@ _LONGEST: Final = 5.0
 class Scratch:
     """A new folder, readable by its owner only, removed with this object or with the process.
 
-    In a `folder` other than the system's temporary one its name begins with a dot.
-
-    Raises
-    ------
-    ArtifactError
-        If the system's temporary folder can't be used.
-    OSError
-        If `folder` can't be used.
+    In a `folder` other than the system's temporary one, which raises `OSError`, its name begins with a dot.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -70,7 +63,7 @@ def _remove(name: str, held: int | None, owner: int) -> None:
 
 
 def _lock(name: str | Path) -> int | None:
-    """The descriptor of a locked folder. None if another process holds it, or there are no locks."""
+    """None if another process holds the lock, or there are no locks."""
     try:
         import fcntl
 
@@ -86,16 +79,13 @@ def _lock(name: str | Path) -> int | None:
 
 
 def sweep() -> None:
-    """Remove folders that killed processes left in the temporary folder, once per process."""
+    """Remove what killed processes left in the temporary folder, once per process."""
     _sweep(Path(tempfile.gettempdir()), _PREFIX)
 
 
 @functools.lru_cache(64)
 def _sweep(parent: Path, prefix: str) -> None:
-    """Remove folders that killed processes left, once per place and up to a time limit.
-
-    Nothing is removed in a folder where anyone may rename files.
-    """
+    """Work once per place and up to a time limit, and not where anyone may rename files."""
     end = time.monotonic() + _LONGEST
     with contextlib.suppress(OSError):
         mode = parent.stat().st_mode

@@ -37,10 +37,7 @@ _PLACEHOLDERS = ("_export_root", "_empty_nn_module_stack_from_metadata_hook")
 
 
 def capture(manager: ExecutorchProgramManager) -> tuple[dict[str, Graph], dict[str, torch.Tensor]]:
-    """Graphs of all methods with instruction ids, and their constants by name.
-
-    Constants of a delegate are named ``<method>/<delegate>/<name>``, constants of the method ``<method>//<name>``.
-    """
+    """Graphs of all methods, and constants: ``<method>/<delegate>/<name>``, or ``<method>//<name>`` of the method."""
     graphs, constants = {}, {}
     for method, program in et.emitted_programs(manager).items():
         graph = capture_program(program, method, f"{method}/", constants)
@@ -50,7 +47,7 @@ def capture(manager: ExecutorchProgramManager) -> tuple[dict[str, Graph], dict[s
 
 
 def capture_program(program: ExportedProgram, name: str, prefix: str, constants: dict[str, torch.Tensor]) -> Graph:
-    """The graph of one exported program; its weights are added to `constants` under `prefix`."""
+    """Weights are added to `constants` under `prefix`."""
     graph = _capture_graph(program.graph_module, name, prefix, constants)
     signature = program.graph_signature
     buffers, parameters = signature.inputs_to_buffers, signature.inputs_to_parameters
@@ -80,7 +77,7 @@ def _written(node: Node) -> Written:
 
 
 def _capture_mutations(graph: Graph, signature: ExportGraphSignature, prefix: str) -> None:
-    """Take write-backs of buffers out of the graph's outputs; in the emitted program they are `copy_` nodes."""
+    """In the emitted program, write-backs of buffers are `copy_` nodes, not outputs."""
     buffers = {i.name: i.target for i in graph.inputs if i.kind == "buffer"}
     for node in graph.nodes:
         if node.target == "aten.copy_.default" and isinstance(node.args[0], Ref) and node.args[0].name in buffers:
@@ -181,7 +178,7 @@ def _capture_loop(
 
 
 def _written_by(value: Any) -> Any:
-    """The call that fills an allocated list: emission lets `getitem` read the list instead of the call."""
+    """Emission lets `getitem` read the allocated list instead of the call that fills it."""
     from torch.fx import Node as FxNode
 
     if isinstance(value, FxNode) and et.is_allocation(value):
@@ -232,7 +229,7 @@ def _origins(fx: FxNode) -> dict[str, Any]:
 
 
 def _origin(fx: FxNode) -> str:
-    """Name of the eldest ancestor that is an operator: that of the exported program."""
+    """The eldest ancestor that is an operator: that of the exported program."""
     name, sources = fx.name, fx.meta.get("from_node") or []
     while sources:
         source = sources[-1]
@@ -290,7 +287,7 @@ def _after_loop(node: Node, instructions: list[str], position: int) -> int:
 def check_reference(
     reference: ExportedProgram | Mapping[str, ExportedProgram] | None, methods: list[str]
 ) -> dict[str, ExportedProgram]:
-    """The float programs by method; `UsageError` if one is not an exported program, or answers no method."""
+    """`UsageError` if one is not an exported program, or answers no method."""
     from torch.export import ExportedProgram
 
     if reference is None:

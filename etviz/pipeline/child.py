@@ -100,7 +100,7 @@ def _relower(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, 
 
 
 def _shown(attempt: PieceProgram, candidates: Sequence[str]) -> ShownInside:
-    """Where the backend's program can be read, it is lowered once, else as often as it takes."""
+    """A readable backend's program is lowered once, else as often as it takes."""
     from etviz.pipeline.piece_program import own_payload, show_inside, widest
 
     if candidates and attempt.graph.backend_id == BACKEND:

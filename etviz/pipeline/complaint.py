@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 _LONG: Final = 300
-"""Characters of a line of upstream's that are shown."""
+"""Characters of upstream's lines."""
 _FEW: Final = 3
 _CAUSE: Final = 200
 _CODE: Final = 100
-"""Characters of the user's code that are shown."""
+"""Characters of the user's code."""
 _OURS: Final = str(Path(__file__).parent.parent)
 _STANDARD: Final = sysconfig.get_path("stdlib")
 _BRANCH: Final = (
@@ -56,7 +56,7 @@ _WHOLE: Final = "The whole message is the error's __cause__"
 
 
 def complaint(error: Exception, advice: str = "") -> str:
-    """The message of upstream's `error` for a user; `advice` is used if nothing better is known."""
+    """Upstream's `error` for a user; `advice` is used if nothing better is known."""
     whole = str(error).strip() or type(error).__name__
     said = _beginning(whole)
     inner = _innermost(error)
@@ -70,7 +70,7 @@ def complaint(error: Exception, advice: str = "") -> str:
 
 
 def place(error: BaseException) -> str:
-    """``file.py:12`` of the innermost line of the user's code that an error came through, or an empty text."""
+    """``file.py:12`` of the innermost line of the user's code, or an empty text."""
     frames = _own(traceback.extract_tb(error.__traceback__))
     return _at(frames[-1]) if frames else ""
 
@@ -129,7 +129,7 @@ def _own(frames: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummar
 
 
 def _operators(error: BaseException) -> Iterator[Node]:
-    """The operators that upstream's passes worked on, innermost first; then the operators that the error names."""
+    """The operators that passes worked on, innermost first; then those that the error names."""
     from torch.fx import GraphModule, Node
 
     frames = [frame for one in _chain(error) for frame, _ in traceback.walk_tb(one.__traceback__)][::-1]

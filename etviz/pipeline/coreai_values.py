@@ -24,14 +24,10 @@ _NO_VALUE: Final = "Core AI's runtime logs no value of its shape and dtype; lowe
 
 
 def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Sequence[Any], path: Path) -> ShownInside:
-    """Run a delegate's model; see `etviz.pipeline.interpreters`.
+    """An interpreter, see `etviz.pipeline.interpreters`.
 
-    Raises
-    ------
-    UsageError
-        If the model is not in the program, was compiled for a device, or has another signature.
-    ImportError
-        If the extra ``coreai`` is not installed.
+    `UsageError` if the model is not in the program, was compiled for a device, or has another signature; `ImportError`
+    without the extra ``coreai``.
     """
     folder = _unpacked(payload, path.parent / "coreai")
     outputs, logged = run_model(folder, list(inputs))

@@ -1,6 +1,6 @@
 """Runs a program with a runner that is not etviz's: a command on this machine, or on a device behind `adb`.
 
-Placeholders in the command name its files. What it prints goes to a log, uninterpreted. Files are copied back one by
+Placeholders in the command name its files. Its output goes to a log, uninterpreted. Files are copied back one by
 one, so a failure keeps the files before it.
 
 File and method names come from other people, and a command may pass its words to a shell (``ssh``, ``sh -c``, a script
@@ -37,7 +37,6 @@ from etviz.errors import ArtifactError, ExecutionError, UsageError, checked
 
 PLACEHOLDERS: Final = ("pte", "inputs", "etdump", "debug_buffer", "debug_buffer_size", "outputs", "method", "data")
 DEFAULT_TIMEOUT: Final = 600.0
-"""Seconds that a run may take by default."""
 DEVICE_FOLDER: Final = "/data/local/tmp/etviz"
 _FLAGS: Final = (
     "--model {pte} --method {method} --inputs {inputs} --etdump {etdump} --debug-output {debug_buffer} "
@@ -73,7 +72,7 @@ _PLAIN: Final = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class RunFiles:
-    """Files of a run, None for one that was not written; `problem` is about the files of a run that ended well."""
+    """Files of a run, None if not written; `problem` is about the files of a run that ended well."""
 
     log: Path
     etdump: Path | None
@@ -92,7 +91,7 @@ class Machine(Protocol):
     def run(self, command: Sequence[str], log: Path, timeout: float) -> None: ...
 
     def get(self, folder: Path) -> str:
-        """Copy the files of the run into a folder; return a problem with them, or an empty text."""
+        """Copy the files of the run into a folder; return a problem with them."""
         ...
 
 
@@ -110,14 +109,9 @@ def run_elsewhere(
 ) -> RunFiles:
     """Run a program's method, and copy its files back.
 
-    Parameters
-    ----------
-    command
-        A command with the placeholders ``{pte} {inputs} {etdump} {debug_buffer} {debug_buffer_size} {outputs} {method}
-        {data}``, or one that gets the flags of `examples/cpp_runner`. etviz splits it into words as a shell does, and
-        starts it without a shell.
-    data
-        File with the weights that are not in the `.pte`: ``{data}``.
+    `command` has the placeholders ``{pte} {inputs} {etdump} {debug_buffer} {debug_buffer_size} {outputs} {method}
+    {data}``, or none: it gets the flags of `examples/cpp_runner`. etviz splits it into words as a shell does, and
+    starts it without a shell. `data` has the weights that are not in the `.pte`.
 
     Raises
     ------
@@ -248,7 +242,7 @@ def _last_lines(log: Path) -> list[str]:
 
 
 def _call(command: Sequence[str], log: IO[bytes], timeout: float) -> int:
-    """The exit status of a command; its process group ends with it, and with this process.
+    """The command's process group ends with it, and with this process.
 
     Processes that it started in other sessions continue if it ends well (the server of `adb`), and else end.
     """
@@ -277,7 +271,7 @@ def _call(command: Sequence[str], log: IO[bytes], timeout: float) -> int:
 
 @contextlib.contextmanager
 def _ending(mark: str) -> Generator[Callable[[subprocess.Popen[bytes]], None]]:
-    """End the started process groups at the end of the block; a guarding shell does it if this process is killed.
+    """End the started process groups; a guarding shell does it if this process is killed.
 
     After a failure, processes that left their group are found by a mark in their environment.
     """
@@ -312,10 +306,10 @@ def _ending(mark: str) -> Generator[Callable[[subprocess.Popen[bytes]], None]]:
 
 
 def _end_marked(mark: bytes) -> None:
-    """End this user's processes with a mark in their environment, and the ones that they start meanwhile.
+    """End this user's processes with a mark in their environment, and those that they start meanwhile.
 
-    This works on Linux only (`/proc`). A descriptor holds each process before its environment is read, so no other
-    process can take its number.
+    Works on Linux only (`/proc`). A descriptor holds each process before its environment is read, so no other process
+    can take its number.
     """
     for _ in range(_SWEEPS):
         found = False
@@ -367,7 +361,7 @@ class ThisMachine:
 
 
 class Adb:
-    """A device behind the Android debug bridge; `timeout` is seconds for pushing or pulling one file."""
+    """A device behind `adb`; `timeout` is seconds for pushing or pulling one file."""
 
     def __init__(
         self, serial: str | None = None, folder: str = DEVICE_FOLDER, timeout: float = DEFAULT_TIMEOUT
@@ -392,7 +386,7 @@ class Adb:
         return f"{self._folder}/{file}"
 
     def run(self, command: Sequence[str], log: Path, timeout: float) -> None:
-        """Run the command in the folder; its last line holds the status, since older devices do not return it."""
+        """The last line holds the status, since older devices do not return it."""
         with contextlib.suppress(ExecutionError):
             self._begin = self._shell("date", "+%m-%d %H:%M:%S.000")
         line = f"cd {shlex.quote(self._folder)} && {shlex.join(command)}; echo etviz-status:$?"

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph
 
 EMULATED: Final = "emulated"
-"""The runner that `etviz.debug` takes by this name."""
 
 
 @dataclass(slots=True)
@@ -47,7 +46,7 @@ class _Made:
 
 
 def emulators(pte: PathLike, method: str = "forward") -> tuple[str, ...]:
-    """The reference implementations that a program needs here, because the runtime lacks its backends."""
+    """The reference implementations of backends that the runtime lacks."""
     backends = dict.fromkeys(read_program(pte).method(method).backends)
     found = (interpreter_of(backend) for backend in backends if not _stays(backend))
     return tuple(dict.fromkeys(item.implementation for item in found if item is not None))
@@ -62,14 +61,10 @@ def emulate(
     timeout: float | None = None,
     data: PathLike | None = None,
 ) -> ChildRun:
-    """Run a program as `execute` does; `record` holds the delegates' graphs, and `timeout` is seconds for each run.
+    """As `execute`, with the delegates' graphs of `record`; `timeout` is seconds for each run.
 
-    Raises
-    ------
-    UsageError
-        If a delegate has no reference implementation here, or stands in a branch or a loop.
-    ExecutionError
-        If a run fails, or a reference implementation refuses a delegate.
+    `UsageError` if a delegate has no reference implementation here, or stands in a branch or a loop; `ExecutionError`
+    if a run fails, or a reference implementation refuses a delegate.
     """
     path, folder = Path(pte).absolute(), Path(workdir).absolute()
     program = DelegateFree(path.read_bytes(), "forward", _stays)
@@ -107,7 +102,7 @@ def emulate(
 def _add_calls(
     etdump: Path, buffer: Path, known: dict[int, Interpreter], made: dict[int, list[_Made]], count: int
 ) -> None:
-    """Add the calls to the ETDump, and their values to the debug buffer, in the order of logging."""
+    """Into the ETDump, and their values into the debug buffer, in the order of logging."""
     writer = ValueWriter(buffer, append=True)
     executions = [list(_logged(writer, known, made, at)) for at in range(count)]
     content, ordered = buffer.read_bytes() if buffer.exists() else b"", bytearray()
@@ -142,7 +137,7 @@ def _interpreter(backend_id: str) -> Interpreter:
 
 
 def _stays(backend_id: str) -> bool:
-    """True for a backend that the runtime here has: its own kernels are better than any reference implementation."""
+    """The runtime's own kernels are better than any reference implementation."""
     found = interpreter_of(backend_id)
     return (found is None or not found.implementation) and runs_here(backend_id)
 
@@ -154,7 +149,7 @@ def _with_made(
     delegates: dict[int, Graph],
     runs: Sequence[Sequence[Any]],
 ) -> list[list[Any]]:
-    """The inputs of each execution, with the outputs of calls made so far, and zeros for the other calls."""
+    """The inputs of each execution, with outputs of calls made so far, else zeros."""
     found = []
     for at, inputs in enumerate(runs):
         own = list(inputs)

@@ -37,7 +37,7 @@ _ADVICE: Final = 'let it be exported there: name what makes the model in the rec
 
 
 def interpreter(python: Any) -> str:
-    """The absolute path of an executable file, else `UsageError`; links stay, since they tell its environment."""
+    """The absolute path of an executable, else `UsageError`; links stay, since they tell its environment."""
     if not isinstance(python, (str, os.PathLike)):
         raise UsageError(f"python must be the path of an interpreter, found {type(python).__name__}")
     path = Path(python).expanduser().absolute()
@@ -47,7 +47,7 @@ def interpreter(python: Any) -> str:
 
 
 def versions_in(python: str) -> dict[str, str]:
-    """The versions of ``executorch``, ``torch`` and ``python`` there; `ExecutionError` if it can't start."""
+    """Of ``executorch``, ``torch`` and ``python``; raises `ExecutionError`."""
     return worker_in(python).run({"work": "versions"}) if python else versions()
 
 
@@ -108,7 +108,7 @@ def lower_elsewhere(
 
 
 def failed(step: str, problem: str, found: Mapping[str, str]) -> str:
-    """Why it can't be lowered there, with the versions `found` there, and what to do."""
+    """The message, with the versions `found` there."""
     what = _STEPS.get(step, step).format(torch=torch.__version__)
     advice = f"; {_ADVICE}" if step == "read" else ""
     return f"executorch {found['executorch']} with torch {found['torch']} can't {what}: {problem}{advice}"

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 _ETDUMP, _DEBUG_BUFFER = "etdump.etdp", "debug_buffer.bin"
 TIMING: Final = "timing.etdp"
-"""Name of the ETDump of executions without a debug buffer."""
+"""ETDump of executions without a debug buffer."""
 _TIMED: Final = 0.5
 _MOST_TIMED: Final = 10
 _LONGEST: Final = 5.0
@@ -52,10 +52,9 @@ _OVERFLOW: Final = ("buffer_data_sink", "debug buffer")
 
 @dataclass(frozen=True, slots=True)
 class ChildRun:
-    """Outputs and files of a run.
+    """Outputs by execution; files are None if not asked for.
 
-    `outputs` are tensors and plain values by execution; `etdump` and `debug_buffer` are None if not asked for;
-    `seconds` are those of each execution, in the runtime and its bindings.
+    `seconds` are the time of each execution, in the runtime and its bindings.
     """
 
     outputs: list[list[Any]]
@@ -156,7 +155,7 @@ def time_again(
     timeout: float | None,
     data: PathLike | None,
 ) -> Path | None:
-    """Run a program again without a debug buffer, whose writing takes time; write the times to ``timing.etdp``.
+    """Run again without a debug buffer, whose writing takes time; write ``timing.etdp``.
 
     One execution is repeated for half a second, up to ten times; several are run once. None if an execution takes too
     long to be repeated, or fails.
@@ -232,7 +231,7 @@ def _overflowed(error: ExecutionError) -> bool:
 
 
 def _trim(folder: Path) -> ETDump:
-    """Cut the debug buffer after its last value; the runtime's bindings write it at full capacity.
+    """The runtime's bindings write the debug buffer at full capacity; cut it after its last value.
 
     A damaged ETDump may lack values that are in the buffer, which stays whole.
     """

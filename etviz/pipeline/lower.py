@@ -48,10 +48,7 @@ class LoweringError(EtvizError):
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Paths of a lowered model's artifacts.
-
-    `etrecord` is None where upstream could not write one, `data` where the `.pte` holds all weights itself.
-    """
+    """`etrecord` is None where upstream could not write one, `data` where the `.pte` holds all weights."""
 
     pte: Path
     record: Path
@@ -60,7 +57,6 @@ class Lowered:
 
 
 def flatten(inputs: Any) -> list[Any]:
-    """The leaves of nested inputs, in the order in which the runtime takes them."""
     return pytree.tree_leaves(inputs)
 
 
@@ -75,16 +71,9 @@ def lower(
     reference: torch.nn.Module | ExportedProgram | None = None,
     strict: bool = True,
 ) -> Lowered:
-    """Export, quantize if asked, lower and emit a model; replace ``model.pte``, ``etrecord.bin``, ``model.etviz``.
+    """Export, quantize if asked, lower and emit a model, as `etviz.debug` says; replace the files in `workdir`.
 
-    Arguments are as for `etviz.debug`.
-
-    Raises
-    ------
-    UsageError
-        If the arguments do not fit together.
-    LoweringError
-        If upstream refuses the model; says at which step.
+    `LoweringError` names the step that upstream refused.
     """
     with quietly():
         from executorch.exir import to_edge_transform_and_lower
@@ -144,7 +133,7 @@ def _check_arguments(model: Any, reference: Any, example_inputs: Any, partitione
 
 @contextmanager
 def _tried(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...]) -> Generator[None]:
-    """If a step fails, run a copy of the model alone: if that fails too, its error is the better reason."""
+    """If a step fails, run a copy of the model: if that fails too, its error is the better reason."""
     try:
         yield
     except LoweringError:
@@ -186,7 +175,7 @@ def _given(inputs: tuple[Any, ...]) -> str:
 def export(
     model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...], *, strict: bool, what: str = "model"
 ) -> ExportedProgram:
-    """The exported program of a model, which may be one already; `LoweringError` if upstream refuses it."""
+    """Of a model, which may be one already; raises `LoweringError`."""
     from torch.export import ExportedProgram
 
     if isinstance(model, ExportedProgram):
@@ -204,7 +193,7 @@ def quantize(
     quantizer: Any,
     calibration: Iterable[Sequence[Any]],
 ) -> ExportedProgram:
-    """PT2E quantization: prepare, calibrate on every input tuple, convert, and export again.
+    """PT2E: prepare, calibrate on every input tuple, convert, and export again.
 
     The second export is not strict: a strict one would lose the source lines of the float model.
     """
@@ -249,7 +238,7 @@ def save(
     reference: ExportedProgram | None = None,
     refused: Mapping[str, str] = MappingProxyType({}),
 ) -> Lowered:
-    """Write the artifacts of an emitted program; `listings`, the float `reference` and `refused` go into the record."""
+    """`listings`, the float `reference` and `refused` go into the record."""
     references = check_reference(reference, sorted(manager.methods))
     with whole_files(workdir) as fresh:
         manager.save(str(fresh / _PTE))
@@ -288,7 +277,7 @@ def _save_etrecord(manager: ExecutorchProgramManager, inputs: Sequence[Any], pat
 
 
 def _assigns(edge: EdgeProgramManager) -> bool:
-    """True if a method overwrites buffers: upstream's passes do so while parameters require gradients."""
+    """Upstream's passes overwrite buffers while parameters require gradients."""
     return any(edge.exported_program(name).graph_signature.buffers_to_mutate for name in edge.methods)
 
 

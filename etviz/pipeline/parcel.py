@@ -33,10 +33,10 @@ _CONTAINERS: Final = {"list": list, "tuple": tuple, "set": set, "frozenset": fro
 
 
 class Known:
-    """Names of the objects that both processes have; this one knows none."""
+    """Objects that both processes have; this one knows none."""
 
     def name(self, value: Any, packer: Packer) -> Json | None:
-        """The name of a value, None if it has to travel itself; what it is made of may be packed as well."""
+        """None if the value has to travel itself; what it is made of may be packed as well."""
         return None
 
     def find(self, name: Json, unpacker: Unpacker) -> Any:
@@ -44,7 +44,7 @@ class Known:
 
 
 class Packer:
-    """Packs the values of one message; the file of tensors is created with the first tensor."""
+    """Packs one message; the file of tensors is created with the first tensor."""
 
     def __init__(self, path: Path, known: Known) -> None:
         self._path, self._known = path, known
@@ -59,7 +59,7 @@ class Packer:
             self._file.close()
 
     def pack(self, value: Any) -> Json:
-        """The JSON of a value; `TypeError` if its type can't travel."""
+        """`TypeError` if a value of this type can't travel."""
         kind = type(value)
         if kind in _PLAIN:
             return value
@@ -235,7 +235,7 @@ class Unpacker:
 
 
 def _content(path: Path) -> torch.Tensor:
-    """The bytes of a file of tensors; a mapping of it needs no descriptor and lasts longer than the file."""
+    """A mapping of a file of tensors needs no descriptor and lasts longer than the file."""
     size = path.stat().st_size if path.exists() else 0
     if size >= _MAPPED:
         return torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)

@@ -118,21 +118,9 @@ def edge_program(
 ) -> tuple[ExportedProgram, list[str]]:
     """The program that upstream can lower, and the names of its values in the graph, by debug handle.
 
-    Parameters
-    ----------
-    graph
-        Delegate's subgraph, or a graph with one operator; without mutable buffers.
-    inputs
-        One for each user input; tensors fix the shapes, plain values become constants of the program.
-    extra
-        Names of inner values that become outputs, after the graph's own.
-    marks
-        Further entries of nodes' `meta`, by the nodes' names in the program.
-
-    Raises
-    ------
-    UsageError
-        If the graph has state, or returns a value that it does not compute.
+    `graph` has no mutable buffers; `inputs` are one for each user input (tensors fix the shapes, plain values become
+    constants). `extra` values become outputs after the graph's own; `marks` are further entries of nodes' `meta`, by
+    names in the program. `UsageError` if the graph has state, or returns a value that it does not compute.
     """
     if graph.mutations or any(item.kind == "buffer" for item in graph.inputs):
         raise UsageError(f"{graph.name} keeps a state between runs, so it can't be run alone")
@@ -173,7 +161,7 @@ def _output(builder: _Builder, out: Any) -> str:
 
 @dataclass(slots=True)
 class PieceProgram:
-    """A piece, and how to lower and run it with some of its inner values as outputs."""
+    """A piece, lowered and run with some of its inner values as outputs."""
 
     graph: Graph
     constants: dict[str, Any]
@@ -189,7 +177,7 @@ class PieceProgram:
         return run_program(content, self.pte, self.inputs)
 
     def lower(self, extra: Sequence[str]) -> bytes:
-        """The program; sets `names`, its nodes by debug handle."""
+        """Sets `names`, the program's nodes by debug handle."""
         self.step = "build"
         if self.marks is None:
             plain, _ = edge_program(self.graph, self.constants, self.inputs)
@@ -250,12 +238,8 @@ def widest(attempt: Callable[[Sequence[str]], Outputs], candidates: Sequence[str
 def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Sequence[Any], pte: Path) -> ShownInside:
     """Run a payload of XNNPACK with inner values among its outputs: nothing is lowered.
 
-    The graph has the debug handles that the payload was made with; wanted values that the payload lacks are left out.
-
-    Raises
-    ------
-    UsageError
-        If the payload is of another graph.
+    The graph has the debug handles that the payload was made with (else `UsageError`); values that the payload lacks
+    are left out.
     """
     unpacked = unpack(payload)
     values = PayloadValues(graph, unpacked)
@@ -311,7 +295,7 @@ def own_payload(attempt: PieceProgram) -> tuple[Graph, Payload]:
 
 
 def alterations(attempt: PieceProgram, ran: Payload) -> list[tuple[str, str]]:
-    """Differences between the payload that ran and XNNPACK's payload for the piece here: names of operators, and what.
+    """Differences to XNNPACK's payload for the piece here: names of operators, and what.
 
     Empty if the two have different structure: then other options or another version lowered the program.
     """
@@ -321,7 +305,7 @@ def alterations(attempt: PieceProgram, ran: Payload) -> list[tuple[str, str]]:
 
 
 def reason_of(error: Exception) -> str:
-    """The line of an error that says what happened, without the wrapping of passes."""
+    """The line that says what happened, without the wrapping of passes."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__

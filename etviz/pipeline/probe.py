@@ -208,7 +208,7 @@ def _files(given: PathLike) -> tuple[Path, Path | None]:
 
 @dataclass
 class _Chosen:
-    """A value that is to be given out: where it is logged, and its slot in the method's value table."""
+    """Where a value to give out is logged, and its slot in the value table."""
 
     instruction: int
     index: int
@@ -471,7 +471,7 @@ def _conditional(method: Method) -> set[int]:
 
 
 def _aliases(method: Method, written_by: Any) -> dict[int, list[int]]:
-    """By value: other names of the same memory with another shape, views that the emitter left out."""
+    """By value: other shapes of the same memory, views that the emitter left out."""
     written = {at for at, value in enumerate(method.values) if value.tensor and _initialized(value.tensor)}
     written |= set(method.inputs)
     last: dict[tuple[int, int], int] = {}

@@ -66,7 +66,7 @@ def recipe(
 
 
 def lowering(how: Recipe | str | None, **given: Any) -> dict[str, Any]:
-    """The arguments of a recipe, or those given without one; `UsageError` if both, or `how` is no recipe."""
+    """`UsageError` if both a recipe and arguments were given, or `how` is no recipe."""
     if how is None:
         return given
     found = _named(how) if isinstance(how, str) else how
@@ -135,7 +135,7 @@ def _tosa(profile: str) -> Recipe:
 
 
 def _vgf(*, quantized: bool) -> Recipe:
-    """Lowering runs a command of the environment, which is on no path where the environment is not activated."""
+    """Lowering runs a command of the environment, which is on no path unless activated."""
     programs = str(Path(sys.executable).parent)
     if shutil.which("model-converter") is None and programs not in os.environ.get("PATH", "").split(os.pathsep):
         os.environ["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH"), programs)))
@@ -153,7 +153,7 @@ def _coreai() -> Recipe:
 
 
 def _arm(spec: Any, partitioner: Any, quantizer: Any) -> Recipe:
-    """What Arm's backends have in common; `quantizer` is None for floats."""
+    """`quantizer` is None for floats."""
     if quantizer is None:
         return Recipe([partitioner(spec)])
     from executorch.backends.arm.quantizer import get_symmetric_quantization_config
@@ -180,4 +180,4 @@ _COMMANDS: Final = {
     "coreai": INSTALL_COREAI,
     **dict.fromkeys(("tosa", "ethos", "vgf"), INSTALL_TOSA),
 }
-"""By first word of a recipe: the command that installs what it needs."""
+"""What to install, by first word of a recipe."""

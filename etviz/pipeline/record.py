@@ -142,7 +142,7 @@ def build_record(
 
 
 def _specifications(manager: ExecutorchProgramManager, own: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """What each delegate lowered through TOSA computes; the bytes that no payload holds are added to `own`."""
+    """What each delegate lowered through TOSA computes; bytes that no payload holds are added to `own`."""
     import torch
 
     found: dict[str, Any] = {}
@@ -180,7 +180,7 @@ def _etrecord_programs(manager: ExecutorchProgramManager) -> dict[str, ExportedP
 
 
 def _elided_views(graph: Graph, edge: ExportedProgram | None) -> list[str]:
-    """Views of the edge program that `to_executorch()` merged into others: upstream counts them, nothing runs them."""
+    """Views that `to_executorch()` merged into others: upstream counts them, nothing runs them."""
     if edge is None:
         return []
     kept = {node.name for part in (graph, *graph.subgraphs.values()) for node in part.nodes}

@@ -31,7 +31,7 @@ _STEPS = ("start", "lower", "run", "read")
 
 
 class Ran(NamedTuple):
-    """What the runtime executed for a delegate call: paths of the `.pte` and the record, method and instruction."""
+    """Paths of the `.pte` and the record, method and instruction of a delegate call."""
 
     pte: str
     method: str
@@ -40,7 +40,7 @@ class Ran(NamedTuple):
 
 
 class BackendRefusedError(EtvizError):
-    """A backend can't lower or run a piece alone; `missing` if this machine lacks the backend for every piece."""
+    """A backend can't lower or run a piece alone; `missing` if this machine lacks the backend."""
 
     def __init__(self, backend: str, step: str, problem: str, *, missing: bool = False) -> None:
         super().__init__(backend, step, problem)
@@ -69,16 +69,9 @@ class BackendRefusedError(EtvizError):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a program that can run alone.
+    """A delegate's subgraph, or portable operators if `Graph.backend_id` is empty; `ran` is None if not known.
 
-    Attributes
-    ----------
-    graph
-        A delegate's subgraph, or portable operators if `Graph.backend_id` is empty.
-    ran
-        What the runtime executed; None if not known.
-    rounds
-        Number of times that a loop executed it; this is the last. 0 outside loops.
+    `rounds` counts how often a loop executed it (this is the last), 0 outside loops.
     """
 
     graph: Graph
@@ -181,7 +174,7 @@ def _interpret(
     step: Callable[[int], None],
     cancel: threading.Event | None,
 ) -> dict[str, Any] | None:
-    """Run what the program holds; None if there is no interpreter for it, or it can't read what the backend can run."""
+    """None if there is no interpreter, or it can't read what the backend can run."""
     backend = piece.graph.backend_id
     interpreter = interpreter_of(backend)
     if interpreter is None or (piece.ran is None and not interpreter.implementation):
@@ -208,7 +201,7 @@ def _missing(interpreter: Interpreter) -> str:
 def alterations(
     piece: Piece, timeout: float | None = None, cancel: threading.Event | None = None
 ) -> list[tuple[str, str]]:
-    """Differences between the program that ran and XNNPACK's program for a piece here: names of operators, and what.
+    """Differences to XNNPACK's program for a piece here: names of operators, and what.
 
     Empty for other backends, and if the two have different structure. Raises as `run_alone` does.
     """
@@ -250,7 +243,7 @@ def _add_constants(piece: Piece, request: dict[str, Any]) -> None:
 
 
 def own_copy(value: Any) -> Any:
-    """A copy of a tensor: a view of a mapped file would be saved with the whole file."""
+    """A view of a mapped file would be saved with the whole file."""
     if not isinstance(value, torch.Tensor):
         return value
     return value.detach().clone(

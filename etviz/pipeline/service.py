@@ -33,10 +33,10 @@ IDLE: Final = 300.0
 """Seconds without a request after which a child ends."""
 _PR_SET_PDEATHSIG: Final = 1
 _LEISURE: Final = 0.5
-"""Seconds without a request after which what may be needed later is imported."""
+"""Idle seconds after which modules that may be needed later are imported."""
 
 _LOOK: Final = 0.02
-"""Seconds between two looks at the memory that this process has."""
+"""Seconds between two looks at this process's memory."""
 OUT_OF_MEMORY: Final = 77
 """Exit status of a process that took more memory than it may."""
 _OFTEN: Final = 0.05
@@ -46,7 +46,7 @@ Message = dict[str, Any]
 
 
 class Line:
-    """The connection of a request to its parent; `hear` waits for the parent's next message."""
+    """A request's connection to its parent; `hear` waits for the next message."""
 
     def __init__(self, say: Callable[[Message], None], hear: Callable[[], Message]) -> None:
         self._say, self._hear = say, hear
@@ -60,16 +60,14 @@ class Line:
 
 
 Work = Callable[[Message, Line], Message]
-"""Answers a request."""
 
 
 def serve(
     connection: int, parent: int, needed: Sequence[str], work: Mapping[str, Work], later: Sequence[str] = ()
 ) -> None:
-    """Answer requests on a file descriptor until the parent process ends, or has sent none for a while.
+    """Answer requests on a descriptor until the parent process ends, or has sent none for a while.
 
-    Modules are imported before the first request if `needed` (a missing one fails the request that needs it), and when
-    idle if `later`.
+    Modules are imported first if `needed` (a missing one fails the request that needs it), and when idle if `later`.
     """
     _end_with(parent)
     answers = Connection(connection)
@@ -139,10 +137,7 @@ def _listen(connection: Connection, requests: queue.SimpleQueue[Message]) -> Non
 def run_program(
     runtime: Any, verification: Any, request: Mapping[str, Any], step: Callable[[int], None]
 ) -> dict[str, Any]:
-    """Run a program on a request's flat inputs, and keep outputs, ETDump and debug buffer.
-
-    `runtime` and `verification` are `Runtime` and `Verification` of `executorch.runtime`.
-    """
+    """Run a program on flat inputs; `runtime` and `verification` are classes of `executorch.runtime`."""
     import torch
 
     wanted: dict[str, Any] = {"data_path": request["data"]} if "data" in request else {}
@@ -171,7 +166,7 @@ def run_program(
 
 
 def _detached(value: Any) -> Any:
-    """A copy: the runtime reuses the memory of its outputs in the next execution."""
+    """The runtime reuses the memory of its outputs in the next execution."""
     import torch
 
     return value.detach().clone() if isinstance(value, torch.Tensor) else value

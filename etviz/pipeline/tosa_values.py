@@ -80,7 +80,7 @@ class Places:
         self._find_parts(exposure, uses)
 
     def _find_layouts(self) -> None:
-        """Whether channels come last in each tensor: convolutions ask for it, the rest keep what they read."""
+        """Convolutions ask for channels last, the rest keep what they read."""
         self.last = dict.fromkeys(self.tosa.inputs, False)
         for operator in self.tosa.operators:
             data = [self.last[name] for name in operator.inputs if name in self.last]
@@ -94,12 +94,12 @@ class Places:
                 self.last |= dict.fromkeys(operator.outputs, found)
 
     def _computes(self, group: Collection[str]) -> bool:
-        """True if a group does more than move elements: what only moves may be done in another order."""
+        """What only moves elements may be done in another order."""
         own = (item for item in self.tosa.operators if item.outputs and self.origins.get(item.outputs[0]) in group)
         return any(operator.kind not in _MOVES for operator in own)
 
     def _finished(self, group: Collection[str]) -> list[str]:
-        """The tensors of a group after which it only moves elements, in program order."""
+        """The tensors of a group after which it only moves elements, in order."""
         found: list[str] = []
         unfinished: set[str] = set()
         for operator in reversed(self.tosa.operators):
@@ -111,13 +111,13 @@ class Places:
         return found[::-1]
 
     def meta(self, name: str) -> Meta | None:
-        """Shape and dtype of an operator's value."""
+        """None if unknown."""
         operator, output = Uses(self.graph).value(name)
         metas = self._nodes[operator].outputs
         return metas[output] if output < len(metas) else None
 
     def fits(self, name: str, tensor: str) -> bool:
-        """True if a tensor has the dtype of a value, and its shape in either layout, but for axes of size 1."""
+        """In either layout, but for axes of size 1."""
         meta, found = self.meta(name), self.tosa.tensors.get(tensor)
         return meta is not None and found is not None and found.dtype == meta.dtype and bool(_orders(meta, found))
 
@@ -137,13 +137,12 @@ class Places:
             self.tensors[name] = fits[0]
 
     def _root(self, tensor: str) -> str:
-        """The tensor before moves of elements."""
         while tensor in self._moved:
             tensor = self._moved[tensor]
         return tensor
 
     def _find_twins(self) -> None:
-        """Operators with equal arguments have one tensor: Arm's passes compute equal values once."""
+        """Arm's passes compute equal values once, so operators with equal arguments share a tensor."""
         first: dict[str, str] = {}
         known: dict[Any, str] = {}
         for node in self.graph.nodes:
@@ -153,7 +152,7 @@ class Places:
                 self.tensors.setdefault(node.name, self.tensors[twin])
 
     def _find_parts(self, exposure: Exposure, uses: Uses) -> None:
-        """Operators for which the TOSA graph computes nothing belong to the next ones that have a tensor."""
+        """Operators for which the TOSA graph computes nothing belong to the next with a tensor."""
         for name in reversed([name for name in exposure.candidates if name not in self.tensors]):
             operator, _ = uses.value(name)
             if self._computes((operator, *exposure.parts(operator))):
@@ -168,7 +167,7 @@ class Places:
                 after += [user.name for user in uses.users.get(owner, ())]
 
     def _before(self, name: str) -> str:
-        """The value before dequantize nodes, which the TOSA graph does not have."""
+        """The TOSA graph has no dequantize nodes."""
         node = self._nodes.get(name)
         while node is not None and (is_dequantize(node) or item_of(node) is not None):
             name = node.reads()[0]
@@ -176,7 +175,7 @@ class Places:
         return name
 
     def restore(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        """A tensor of the TOSA graph as the value of the operator."""
+        """A tensor of the TOSA graph in the operator's layout."""
         meta = self.meta(name)
         if meta is None:
             raise UsageError(f"the shape of {name} is not known")
@@ -189,7 +188,7 @@ class Places:
 
 
 def _orders(meta: Meta, tensor: TosaTensor) -> list[bool]:
-    """How a tensor has the shape of a value: as it is (False), with its channels last (True), or both."""
+    """As it is (False), with channels last (True), or both."""
     if not all(isinstance(size, int) for size in meta.shape):
         return []
     shape = tuple(map(int, meta.shape))
@@ -205,14 +204,10 @@ def _moved(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Sequence[Any], path: Path) -> ShownInside:
-    """Run a delegate's TOSA graph with inner values among its outputs; see `etviz.pipeline.interpreters`.
+    """An interpreter, see `etviz.pipeline.interpreters`.
 
-    Raises
-    ------
-    UsageError
-        If there is no TOSA graph, it has another version, or the reference model refuses it.
-    ImportError
-        If the extra ``tosa`` is not installed.
+    `UsageError` if there is no TOSA graph, it has another version, or the reference model refuses it; `ImportError`
+    without the extra ``tosa``.
     """
     specification = payload.specification or Specification()
     data = payload.data if is_tosa(payload.data) else specification.data
@@ -237,7 +232,7 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
 def _run(
     graph: Graph, tosa: TosaGraph, data: memoryview | bytes, wanted: list[str], inputs: Sequence[Any]
 ) -> list[Any]:
-    """The wanted tensors, each once computed; the graph's own outputs have the shapes that the delegate returns."""
+    """Each wanted tensor is computed once; outputs have the delegate's shapes."""
     import torch
 
     given = {item.name: value for item, value in zip(graph.user_inputs(), inputs, strict=True)}

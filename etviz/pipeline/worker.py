@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 DEFAULT_TIMEOUT: Final = 600.0
-"""Seconds that a request may take by default."""
+"""Default seconds of a request."""
 KEPT_LINES: Final = 20
-"""Lines of what the process wrote that an error shows."""
+"""Lines of the process that an error shows."""
 PATIENT_THREADS: Final = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
-"""Environment in which torch's threads sleep instead of spinning for one another: on busy cores, six times faster."""
+"""Torch's threads sleep instead of spinning for one another: on busy cores, six times faster."""
 _PATIENCE: Final = 0.1
 """Seconds between two looks at whether a request was cancelled."""
 _LAST_WORDS: Final = 2.0
-"""Seconds to wait for the last lines, and the end, of a process that has closed its connection."""
+"""Seconds to wait for the last lines, and the end, of a process that closed its connection."""
 _LONGEST_LINE: Final = 1 << 12
-"""Characters after which a line is taken for two: what a process writes may have no end."""
+"""Characters after which a line is taken for two: it may have no end."""
 _NOISE: Final = ("cpuinfo_utils.cpp", "Failed to load ", "copyreg", "__new__", "torch/utils/_pytree.py")
 
 # The parent's etviz, wherever it is, and nothing else from the folder that the process happens to run in.
@@ -80,7 +80,7 @@ class Worker:
             os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        """Have no process: in a fork of this one, they are still the parent's."""
+        """In a fork, the processes are still the parent's."""
         self._lock = threading.Lock()
         self._children: list[_Child] = []
         # Linux ends a process with the thread that started it, so that must be one that stays.
@@ -101,12 +101,9 @@ class Worker:
     ) -> dict[str, Any]:
         """The answer to a request; setting `cancel` ends the process.
 
-        Raises
-        ------
-        ExecutionError
-            If the process can't be started, fails, crashes, takes too long, or `cancel` is set.
-        UsageError
-            If `timeout` is no positive number, or a library of `etviz.options.operator_libraries` can't be loaded.
+        `ExecutionError` if the process can't be started, fails, crashes, takes too long, or `cancel` is set;
+        `UsageError` if `timeout` is no positive number, or a library of `etviz.options.operator_libraries` can't be
+        loaded.
         """
         child = self._take()
         try:
@@ -262,7 +259,7 @@ def _expected(python: str) -> str:
 
 
 def environment_of(python: str) -> dict[str, str]:
-    """The variables of another environment's processes: nothing of ours, and its own programs before all others."""
+    """Nothing of ours; the other environment's programs come first."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
     ours = {str(Path(sys.executable).parent), str(Path(sys.prefix) / "bin")}
     places = [place for place in own.get("PATH", os.defpath).split(os.pathsep) if place and place not in ours]
@@ -270,7 +267,7 @@ def environment_of(python: str) -> dict[str, str]:
 
 
 def _collect(stream: IO[str], lines: list[str]) -> None:
-    """Keep the last lines that a process writes, without what torch always says; a very long one counts as several."""
+    """The last lines, without what torch always says; a very long one counts as several."""
     with stream:
         for line in iter(lambda: stream.readline(_LONGEST_LINE), ""):
             if (text := line.rstrip()) and not any(noise in text for noise in _NOISE):
@@ -301,7 +298,6 @@ def how_it_ended(status: int) -> str:
 
 
 WORKER: Final = Worker()
-"""The worker of `execute` and `run_alone`."""
 
 
 @functools.cache
@@ -312,6 +308,6 @@ def worker_in(python: str) -> Worker:
 def warm() -> None:
     """Start the process of `execute` and `run_alone` without waiting for its imports.
 
-    Does nothing where it runs already; where it can't be started, the first request says so.
+    Where it can't be started, the first request says so.
     """
     WORKER.warm()

@@ -65,7 +65,7 @@ _DTYPES: Final = {**_FLOATS, 3: "int8", 4: "uint8"}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A node of the payload, with the values that it reads and writes, constants left out."""
+    """Values that a node reads and writes, constants left out."""
 
     at: int
     kind: str
@@ -123,7 +123,7 @@ class PayloadValues:
         return Step(at, kind, self._payload.graph["xnodes"][at]["debug_handle"], tuple(reads), tuple(writes))
 
     def _whole_steps(self) -> list[Step]:
-        """The steps that operators ask for; a concatenation that XNNPACK does in parts is one."""
+        """A concatenation that XNNPACK does in parts is one step."""
         found = {step.writes[0]: step for step in self._steps if step.writes[0] not in self._sources}
         for value, step in list(found.items()):
             if step.handle == INSERTED and "cat" in _KINDS.get(step.kind, "") and step.reads[0] in found:
@@ -172,7 +172,7 @@ class PayloadValues:
                 self._holders.setdefault(value, []).append(node)
 
     def _value(self, node: Node, reads: Sequence[int]) -> int | None:
-        """The value of the step of the operator's kind that reads the same values, and has its handle if several do."""
+        """The step of the operator's kind that reads the same values, and has its handle if several do."""
         roots = self._roots(reads)
         fits = [step for step in self._left.get(roots, ()) if self._may_be(step, _short(node))]
         own = {*node.handles, INSERTED} if node.name in self._results else {*node.handles}  # copied before it is given
@@ -211,7 +211,7 @@ class PayloadValues:
         return meta
 
     def place(self, name: str) -> PayloadPlace | None:
-        """Where a value of the graph is; None if the payload does not have it."""
+        """None if the payload does not have the value."""
         value, meta = self._ids.get(name), self._metas.get(name)
         if value is None or meta is None:
             return None
@@ -249,7 +249,7 @@ class PayloadValues:
         return found
 
     def _unfuse(self, place: PayloadPlace, behind: dict[int, Json]) -> Json:
-        """Let a step give what it has before its activation, and a step behind it compute that."""
+        """A step gives what it has before its activation, and a step behind it computes that."""
         graph = self._payload.graph
         step = next(step for step in self._steps if place.value in step.writes)
         node = graph["xnodes"][step.at]

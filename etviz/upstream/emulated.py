@@ -36,7 +36,7 @@ class DelegateCall:
 
 
 class DelegateFree:
-    """A program without delegates of backends, except those that `stays` says the runtime here has.
+    """A program without its delegates, except of backends for which `stays` is true: the runtime here has them.
 
     Raises
     ------

@@ -147,7 +147,7 @@ _DEVICE_COPIES: Final = {
 
 @functools.cache
 def runtime_operator(kernel: str) -> tuple[str, tuple[tuple[str, Any], ...]] | None:
-    """Functional operator of a kernel (``aten.add.Tensor`` for ``aten::add.out``); None if none is registered.
+    """Functional operator of a kernel (``aten.add.Tensor`` for ``aten::add.out``); None if unregistered.
 
     With it come ``(name, default)`` of each input argument, in the order of the program.
     """

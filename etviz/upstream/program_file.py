@@ -78,7 +78,7 @@ class ProgramFile:
     ) -> list[int]:
         """Let a delegate call execute another program; return its further outputs' slots, in unused memory.
 
-        `piece` has one delegate call with the call's inputs, and the call's outputs first; `ValueError` otherwise.
+        `piece` has one delegate call with the call's inputs, and the call's outputs first, else `ValueError`.
         """
         from executorch.exir import schema
 

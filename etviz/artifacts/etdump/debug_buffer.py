@@ -1,7 +1,6 @@
 """The debug buffer: raw tensors that an ETDump refers to.
 
-The file has no header, length or checksum, and the Python bindings write it at full capacity. Every tensor reference
-is checked against the file.
+The file has no header, length or checksum, and the Python bindings write it at full capacity.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ _MOST_ELEMENTS: Final = 1 << 58
 
 
 _MOST_TIMES: Final = 8
-"""Maximum number of references to the same bytes. Several runs may write to one place."""
+"""Maximum number of references to the same bytes: several runs may write to one place."""
 _SPARE: Final = 64 << 20
 _ALIGNMENTS: Final = tuple(1 << power for power in range(13))
 
 
 class DebugBuffer:
-    """A debug buffer, mapped read-only; tensors are views."""
+    """A debug buffer, mapped read-only."""
 
     def __init__(self, path: PathLike) -> None:
         self.path = os.fspath(path)
@@ -66,12 +65,12 @@ class DebugBuffer:
         check_unchanged(self._data)
 
     def raw(self, ref: TensorRef) -> memoryview:
-        """Return the bytes of a tensor in memory order, as a view; `ArtifactError` if it can't be in this file."""
+        """Bytes in memory order, as a view; `ArtifactError` if they can't be in this file."""
         nbytes = self._checked_size(ref)
         return self.data[ref.offset : ref.offset + nbytes] if nbytes else self.data[:0]
 
     def tensor(self, ref: TensorRef) -> torch.Tensor:
-        """Return a tensor with its sizes and strides, as a view of the mapped file."""
+        """A view of the mapped file with the tensor's sizes and strides."""
         import torch
 
         size, layout = self._checked_size(ref), ref.layout
@@ -111,11 +110,11 @@ class DebugBuffer:
         return self._views[dtype]
 
     def used(self, refs: Iterable[TensorRef]) -> int:
-        """Return the end of the last tensor, in bytes."""
+        """End of the last tensor, in bytes."""
         return max((ref.offset + size for ref in refs if (size := self._checked_size(ref))), default=0)
 
     def require_whole(self, refs: Iterable[TensorRef]) -> None:
-        """Raise `ArtifactError` unless each tensor of a known type lies in the file, which may be of another run."""
+        """`ArtifactError` unless each tensor of a known type lies in the file, which may be of another run."""
         named = 0
         for ref in refs:
             if ref.layout.nbytes and ref.offset >= 0:
@@ -127,7 +126,7 @@ class DebugBuffer:
             raise ArtifactError(self.path, problem, "write both files again", found=named, expected=self.size)
 
     def require_apart(self, refs: Iterable[TensorRef]) -> None:
-        """Raise `ArtifactError` if two tensors of one execution share a byte."""
+        """`ArtifactError` if two tensors of one execution share a byte."""
         placed = (
             (ref.offset, ref.offset + ref.layout.nbytes, ref) for ref in refs if ref.layout.nbytes and ref.offset >= 0
         )
@@ -185,7 +184,7 @@ class DebugBuffer:
 
 
 def first_misplaced(refs: Iterable[TensorRef]) -> int | None:
-    """Return the first offset at which the runtime would not have written, or None.
+    """The first offset at which the runtime would not have written, or None.
 
     The runtime aligns each value relative to the end of the one before it.
     """

@@ -1,7 +1,7 @@
 """ETDump: the runtime's recording, read from the flatbuffer.
 
-Upstream's reader rejects a whole dump that has one float16 tensor. This reader keeps unknown values as unknown, reads
-what a damaged dump still holds, and lists what is missing.
+Upstream's reader rejects a whole dump that has one float16 tensor. This reader keeps unknown values, reads what a
+damaged dump still holds, and lists what is missing.
 """
 
 from __future__ import annotations
@@ -27,10 +27,7 @@ _KNOWN_VERSION: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class RunBlock:
-    """A block of an ETDump: "Default" for loading, "Execute" for each execution.
-
-    `bundled_input_index` is the bundled test case, None if the runtime did not record it.
-    """
+    """ "Default" for loading, "Execute" for each execution; `bundled_input_index` is the bundled test case, or None."""
 
     name: str
     bundled_input_index: int | None
@@ -44,11 +41,7 @@ class RunBlock:
 
 @dataclass(frozen=True, slots=True)
 class ETDump:
-    """The content of an ETDump.
-
-    `problems` are sentences about doubtful parts; `made` is True if etviz made the dump from values that came without
-    one.
-    """
+    """`problems` are sentences about doubtful parts; `made` is True if etviz made the dump."""
 
     path: str
     blocks: tuple[RunBlock, ...]

@@ -24,7 +24,7 @@ _TENSOR_LIST: Final = _KINDS.index("tensor_list")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Type, sizes and strides in elements, shared by equal tensors; `nbytes` is 0 for an unknown scalar type."""
+    """Type, sizes and strides in elements; `nbytes` is 0 for an unknown scalar type."""
 
     scalar_type: int
     sizes: tuple[int, ...]
@@ -39,7 +39,7 @@ class Layout:
 
     @property
     def dtype(self) -> str:
-        """The scalar type's name in torch, for example "float32", or "unknown(99)"."""
+        """The name in torch ("float32"), or "unknown(99)"."""
         return scalar_type_name(self.scalar_type)
 
 
@@ -125,7 +125,7 @@ class Events:
 
 
 def read_events(events: FlatTables, ends: Sequence[int]) -> list[Events]:
-    """Split the Event tables of all blocks, in order, at `ends`."""
+    """Split the Event tables of all blocks at `ends`."""
     timed, logged = events.table(0), events.table(2)
     timed_rows, logged_rows = np.flatnonzero(timed.present), np.flatnonzero(logged.present)
     profile = _read_profile(timed.take(timed_rows))

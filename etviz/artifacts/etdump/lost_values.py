@@ -47,7 +47,7 @@ class _MismatchError(Exception):
 def restore_lost_values(dump: ETDump, method: Method, buffer: DebugBuffer) -> ETDump:
     """Add the lost values to a dump of executions of `method` only, each marked `restored`.
 
-    A sentence in `problems` counts them, or says why their places are ambiguous. Lists of such tensors stay lost,
+    A sentence in `problems` counts them, or says why their places are ambiguous. Lists of 16-bit tensors stay lost,
     because the runtime writes only the first one.
     """
     if not dump.problems:
@@ -108,7 +108,7 @@ class _Cursor:
         self._alignment = alignment
 
     def write(self, nbytes: int) -> int:
-        """Return the offset of the next tensor and advance. Empty tensors are not written."""
+        """Empty tensors are not written."""
         if not nbytes:
             return -1
         place = self._start + -(-(self.at - self._start) // self._alignment) * self._alignment
@@ -172,7 +172,7 @@ def _compare(event: DebugEvent, expected: _LostValue) -> None:
 
 
 def _lost_event(expected: _LostValue, cursor: _Cursor) -> Iterator[DebugEvent]:
-    """Make the missing event. The writer gives up a list at its first 16-bit tensor."""
+    """The writer gives up a list at its first 16-bit tensor."""
     refs = []
     for spec in expected.specs:
         if spec.dynamism != "static" or sorted(spec.dim_order) != list(range(len(spec.sizes))):

@@ -24,8 +24,8 @@ _TENSORS = ("tensor", "tensor_list")
 class RuntimeLog:
     """The values of one block; none without a buffer.
 
-    `written` gives, by instruction that writes to its arguments, the number of results and where later calls log them
-    (`etviz.graph.state.seen_later`). `problems` says, by instruction, why a logged value can't be read.
+    `written` has, by instruction that writes to its arguments, the number of results and where later calls log them
+    (`etviz.graph.state.seen_later`). `problems` says why an instruction's value can't be read.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class RuntimeLog:
         return sorted(self._stored)
 
     def values(self, instruction: int) -> list[Any]:
-        """Everything that an instruction logged, in order. None marks an unreadable value."""
+        """What an instruction logged; None marks an unreadable value."""
         return [self._value(item, instruction) for item in self._stored.get(instruction, ())]
 
     def some_values(self, instruction: int, first: int, count: int) -> list[Any]:
@@ -74,18 +74,18 @@ class RuntimeLog:
         return [self._value(item, instruction) for item in stored]
 
     def last_values(self, instruction: int, count: int) -> list[Any] | None:
-        """The outputs of a delegate call, which logs its inputs first. None if values are missing."""
+        """The outputs of a delegate call, which logs its inputs first; None if values are missing."""
         stored = self._stored.get(instruction, ())
         if not 0 < count <= len(stored):
             return None
         return [self._value(item, instruction) for item in stored[-count:]]
 
     def inside(self, instruction: int) -> list[tuple[int | str, Any]]:
-        """The values that a backend logged inside its call, in order, with the backend's identifiers."""
+        """The values that a backend logged inside its call, with its identifiers."""
         return [(identifier, self._value(item, instruction)) for identifier, item in self._inside.get(instruction, ())]
 
     def outputs(self) -> list[Any]:
-        """The program's final outputs, as copies that outlive the file."""
+        """The program's outputs, as copies that outlive the file."""
         values = [self._value(item, -1) for event in self.block.debug if _is_result(event) for item in _stored(event)]
         return [value.clone() if hasattr(value, "clone") else value for value in values]
 
@@ -112,7 +112,7 @@ class RuntimeLog:
 
 
 def _is_result(event: DebugEvent) -> bool:
-    """True for a final output. The runtime marks tensors only, but logs plain numbers beside them."""
+    """The runtime marks only tensors as outputs, but logs plain numbers beside them."""
     return event.is_output or (event.chain == FRAMEWORK_CHAIN and event.kind in _NUMBERS)
 
 

@@ -22,7 +22,7 @@ _SCALARS: Final = {bool: "bool", int: "int", float: "double"}
 
 
 class ValueWriter:
-    """Writes tensors one after another into a debug buffer, created with the first one or appended to.
+    """Writes tensors one after another into a debug buffer.
 
     Without `readable` their memory order is unknown, and tensors of two and more dimensions are left out.
     """
@@ -40,7 +40,7 @@ class ValueWriter:
         inside: int | str | None = None,
         output: bool = False,
     ) -> Iterator[DebugEvent]:
-        """The events of an instruction that logged these values. None marks an unknown value."""
+        """The events of an instruction that logged these values; None is unknown."""
         for value in values:
             kind, stored = self.value(value)
             yield DebugEvent(chain, instruction, inside, kind, stored, is_output=output)

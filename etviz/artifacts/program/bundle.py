@@ -31,8 +31,8 @@ _SCALARS: Final = {2: (int, "<i8"), 3: (bool, "<u1"), 4: (float, "<f8")}
 class BundledTensor:
     """A tensor of a test case.
 
-    `data` is a read-only view with its sizes and stored memory order. Types that NumPy lacks come as bits: uint16 for
-    bfloat16, uint8 for float8.
+    `data` is a read-only view in stored memory order. Types that NumPy lacks come as bits: uint16 for bfloat16, uint8
+    for float8.
     """
 
     dtype: str
@@ -49,7 +49,7 @@ BundledValue = BundledTensor | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class BundledCase:
-    """Inputs of one execution and its expected outputs (empty if absent)."""
+    """One execution; expected outputs are empty if absent."""
 
     inputs: tuple[BundledValue, ...]
     expected_outputs: tuple[BundledValue, ...]
@@ -60,14 +60,13 @@ class BundledCase:
 
 @dataclass(frozen=True, slots=True)
 class BundledProgram:
-    """A bundled program; `suites` are each method's test cases."""
+    """`suites` are each method's test cases."""
 
     path: str
     suites: dict[str, tuple[BundledCase, ...]]
     program_bytes: memoryview
 
     def program(self) -> Program:
-        """Read the program inside; `ArtifactError` if it is damaged."""
         return parse_program(self.program_bytes, self.path)
 
 
@@ -91,7 +90,6 @@ def read_bundled_program(path: PathLike) -> BundledProgram:
 
 
 def bundled_or_plain(path: PathLike) -> Program:
-    """Read the program in a `.pte` or in a BundledProgram; raises as `read_bundled_program`."""
     data = open_artifact(path, "an ExecuTorch program", "give the .pte")
     return read_bundled_program(path).program() if bytes(data[4:8]) == b"BP08" else read_program(path)
 

@@ -18,11 +18,9 @@ if TYPE_CHECKING:
 
 _ADVICE: Final = "give the file that write_tensor_data_to_file() wrote together with the .pte"
 _NAMED: Final = 5
-"""Maximum number of names in a message."""
 
 
 def read_data_file(path: PathLike) -> Mapping[str, memoryview]:
-    """The data in a `.ptd`, by name."""
     data = memoryview(open_artifact(path, "an ExecuTorch data file", _ADVICE))
     if bytes(data[4:8]) != b"FT01" or bytes(data[8:12]) != b"FH01":
         raise wrong_kind(path, bytes(data[:64]), "an ExecuTorch data file (.ptd)", _ADVICE)
@@ -48,7 +46,7 @@ def read_data_file(path: PathLike) -> Mapping[str, memoryview]:
 
 
 def with_data_file(program: Program, path: PathLike) -> Program:
-    """Return the program with its external data."""
+    """`ArtifactError` if an entry is missing or has another size."""
     data = read_data_file(path)
     values = (value.tensor for method in program.methods for value in method.values)
     specs = [spec for spec in values if spec is not None and spec.external]

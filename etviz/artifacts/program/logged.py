@@ -20,7 +20,7 @@ _LOGGED_KINDS: Final = ("tensor", "tensor_list")
 class LoggedValue(NamedTuple):
     """A value that the runtime logs; a list of tensors is one value.
 
-    `position` is (chain, instruction index), or None for an output of the whole method; `value` is the value's id.
+    `position` is (chain, instruction index), None for the method's outputs; `value` is an id.
     """
 
     position: tuple[int, int] | None
@@ -28,7 +28,7 @@ class LoggedValue(NamedTuple):
 
 
 def logged_values(method: Method) -> Iterator[LoggedValue]:
-    """Yield the values that one execution logs, in logging order, each instruction once.
+    """The values that one execution logs, in logging order, each instruction once.
 
     Kernel calls log their results, delegate calls all their arguments, and the method its outputs.
     """
@@ -40,7 +40,7 @@ def logged_values(method: Method) -> Iterator[LoggedValue]:
 
 
 def logged_by(method: Method, instruction: Instruction) -> tuple[int, ...]:
-    """Ids of the values that one call logs. Operators on symbolic numbers log nothing."""
+    """Value ids; operators on symbolic numbers log nothing."""
     if instruction.kind == "delegate":
         return instruction.args
     if instruction.kind != "kernel" or str(instruction.operator).startswith(_SILENT_OPERATORS):
@@ -53,12 +53,7 @@ def debug_buffer_bytes(program: Program, method: str = "forward") -> int:
 
     Each logged tensor counts with its largest sizes, rounded up to the runtime's alignment, times the maximum number
     of runs of its instruction. Unbounded shapes count as described. A loop counts once if its number of rounds is not
-    a tensor's size.
-
-    Raises
-    ------
-    UsageError
-        If the program has no such method.
+    a tensor's size. `UsageError` without this method.
     """
     plan = program.method(method)
     rounds = _rounds(plan)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 class Specification:
     """A delegate's computation in a form that a reference implementation runs.
 
-    `data` are the bytes of a TOSA flatbuffer, empty if the payload itself is one. `origins` names, by value in it, the
-    delegate's operator that it comes from.
+    `data` is a TOSA flatbuffer, empty if the payload itself is one. `origins` names, by value in it, the delegate's
+    operator.
     """
 
     data: bytes = b""
@@ -20,7 +20,7 @@ class Specification:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A delegate's bytes, the program's named data, and the delegate's specification if the record has one."""
+    """A delegate's bytes, the program's named data, and the specification if the record has one."""
 
     data: memoryview
     named: Mapping[str, memoryview | bytes]

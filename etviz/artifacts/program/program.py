@@ -92,13 +92,13 @@ class TensorSpec:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its elements (at the upper bound of its sizes); 0 for an unknown scalar type."""
+        """At the upper bound of its sizes; 0 for an unknown scalar type."""
         known = SCALAR_TYPES.get(self.scalar_type)
         return math.prod(self.sizes) * known.itemsize if known else 0
 
 
 def dense_strides(sizes: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """Strides, in elements, of a dense tensor with this order of dimensions, outermost first.
+    """Strides, in elements, of a dense tensor; `order` is outermost first.
 
     Examples
     --------
@@ -200,13 +200,13 @@ class Method:
 
     @cached_property
     def shared(self) -> frozenset[tuple[tuple[int, int], tuple[int, ...], str]]:
-        """Place, sizes and dtype of the tensors outside the first memory, which a method has alone."""
+        """Place, sizes and dtype of tensors outside the first memory, which a method has alone."""
         specs = [value.tensor for value in self.values if value.tensor is not None]
         return frozenset((s.memory, tuple(s.sizes), s.dtype) for s in specs if s.memory is not None and s.memory[0] > 1)
 
     @cached_property
     def nested(self) -> frozenset[int]:
-        """Indices of the instructions of branches and loops: a jump skips them or leads back to them."""
+        """Instructions of branches and loops: a jump skips them or leads back to them."""
         jumps = ((item.index, item.target) for item in self.instructions if item.target is not None)
         found: set[int] = set()
         last = max((item.index for item in self.instructions), default=-1)
@@ -220,7 +220,7 @@ class Method:
         return None if instruction.delegate is None else self.backends[instruction.delegate]
 
     def tensors(self, value_id: int) -> tuple[int, ...]:
-        """Ids of the tensors of a value: the value, or a list's elements."""
+        """The value, or a list's elements."""
         value = self.values[value_id]
         if value.kind == "tensor":
             return (value_id,)
@@ -256,7 +256,7 @@ class Program:
     external: Mapping[str, memoryview] = field(default_factory=dict)
 
     def payload(self, method: str, instruction: int) -> memoryview | None:
-        """The bytes that the backend of a delegate call executes, None if the file lacks them."""
+        """The bytes that a delegate call's backend executes, None if the file lacks them."""
         plan = self.method(method)
         delegates = (call.delegate for call in plan.instructions if call.index == instruction)
         delegate = next(delegates, None)
@@ -267,7 +267,7 @@ class Program:
         return data[at] if at < len(data) else None
 
     def constant(self, spec: TensorSpec) -> memoryview | None:
-        """The bytes of a constant in memory order, None if the program has none."""
+        """In memory order, None if the program has none."""
         if spec.external:
             data = self.external.get(spec.name, memoryview(b""))
         elif 0 < spec.data_index < len(self.constants) and spec.memory is None:
@@ -277,7 +277,6 @@ class Program:
         return data[: spec.nbytes] if 0 < spec.nbytes <= len(data) else None
 
     def method(self, name: str = "forward") -> Method:
-        """Return a method by name; `UsageError` if there is none."""
         for item in self.methods:
             if item.name == name:
                 return item
@@ -286,7 +285,7 @@ class Program:
 
 
 def read_program(path: PathLike) -> Program:
-    """Read a program file, without its weights."""
+    """Weights are not read."""
     return parse_program(memoryview(open_artifact(path, "an ExecuTorch program", _ADVICE)), os.fspath(path))
 
 
@@ -514,7 +513,7 @@ _WRITE_BACK: Final = "aten::copy_"
 
 
 def written_in_place(operator: str, args: Sequence[int]) -> list[int]:
-    """Return the arguments of a kernel call that it writes in place: buffers."""
+    """Arguments of a kernel call that it writes in place: buffers."""
     if operator == _WRITE_BACK:
         return list(args[:1])
     known = LANGUAGE_OPERATORS.get(f"{operator.partition('.')[0].replace('::', '.')}.default")
@@ -568,7 +567,7 @@ def _flow(
     values: Sequence[ProgramValue],
     written: set[int],
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Split arguments into inputs and outputs; a delegate's outputs are the last ones not written before."""
+    """Inputs and outputs; a delegate's outputs are the last arguments not written before."""
     if operator == _APPEND:
         return args, args[:1]
     if kind == "kernel":
@@ -582,10 +581,9 @@ def _flow(
 
 
 def _kernel_flow(args: tuple[int, ...], values: Sequence[ProgramValue]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Split a kernel call's arguments.
+    """The emitter stores the result after the operator's arguments.
 
-    The emitter stores the result after the operator's arguments: the `out` argument again, a list of several `out`
-    arguments, or a separate value for an operator on symbolic numbers.
+    It is the `out` argument again, a list of several, or a separate value for an operator on symbolic numbers.
     """
     if not args:
         return (), ()

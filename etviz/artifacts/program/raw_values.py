@@ -47,7 +47,7 @@ def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
 def write_inputs(folder: Path, values: Sequence[Any], method: Method | None = None, prefix: str = "input") -> list[str]:
     """Write the inputs of one execution as raw files, in the memory order that the method gives.
 
-    Returns the names as a runner takes them, followed by the shape after a colon if it is dynamic.
+    Returns names as a runner takes them, with ``:`` and the shape if it is dynamic.
     """
     named = []
     for at, value in enumerate(values):
@@ -65,7 +65,7 @@ def write_inputs(folder: Path, values: Sequence[Any], method: Method | None = No
 
 
 def read_tensor(path: PathLike, dtype: str, sizes: Sequence[int], order: Sequence[int] = ()) -> torch.Tensor:
-    """Read a tensor; `order` lists dimensions from outermost to innermost in memory, contiguous if empty."""
+    """`order` lists dimensions from outermost to innermost in memory, contiguous if empty."""
     known = READ_TYPES.get(dtype)
     if known is None:
         raise ArtifactError(path, f"a tensor of the dtype {dtype} can't be read from a raw file", "name another dtype")
@@ -80,7 +80,7 @@ def read_tensor(path: PathLike, dtype: str, sizes: Sequence[int], order: Sequenc
 
 
 def read_number(path: PathLike, kind: str) -> int | float | bool:
-    """Read an "int", "double" or "bool"; raises as `read_tensor`."""
+    """An "int", "double" or "bool"."""
     dtype = _NUMBERS[kind]
     return np.frombuffer(_read(path, dtype.itemsize, f"one number ({kind})"), dtype)[0].item()
 

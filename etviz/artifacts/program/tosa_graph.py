@@ -19,7 +19,7 @@ _MAGIC: Final = b"TOSA"
 _MAJOR: Final = 1
 _ADVICE: Final = "lower the model again"
 _OUTPUTS: Final = 4
-"""Field of a basic block: names of its outputs."""
+"""A basic block's field: names of its outputs."""
 DTYPES: Final = {
     1: "bool", 3: "int8", 4: "int16", 5: "int32", 6: "int48", 7: "float32", 8: "float16", 9: "bfloat16", 17: "int64",
 }  # fmt: skip
@@ -27,12 +27,12 @@ _OPERATORS: Final = {
     2: "AVG_POOL2D", 3: "CONV2D", 5: "DEPTHWISE_CONV2D", 8: "MAX_POOL2D", 10: "TRANSPOSE_CONV2D", 57: "RESHAPE",
     61: "TRANSPOSE", 64: "RESIZE", 67: "CONST", 75: "CONST_SHAPE",
 }  # fmt: skip
-"""The operators that etviz tells from others, by number."""
+"""Operators that etviz tells from others, by number."""
 
 
 @dataclass(frozen=True, slots=True)
 class TosaOperator:
-    """One operator; `kind` is its TOSA name, or ``op 12`` where etviz need not tell it from others."""
+    """`kind` is the TOSA name, or ``op 12`` for other operators."""
 
     kind: str
     inputs: tuple[str, ...]
@@ -64,15 +64,7 @@ def is_tosa(data: memoryview | bytes) -> bool:
 
 
 def read_tosa(data: memoryview | bytes) -> TosaGraph:
-    """Read a TOSA flatbuffer.
-
-    Raises
-    ------
-    ArtifactError
-        If it is damaged.
-    UsageError
-        If it has another version than 1.
-    """
+    """Read a TOSA flatbuffer; `UsageError` if it has another version than 1."""
     root, block = _block(data)
     version = root.table(0)
     numbers = [int(version.scalar(at, "<i4", -1)[0]) for at in range(3)]
@@ -98,7 +90,7 @@ def read_tosa(data: memoryview | bytes) -> TosaGraph:
 
 
 def returning(data: memoryview | bytes, names: Sequence[str]) -> bytes:
-    """A copy of a TOSA flatbuffer that returns these tensors, and no others.
+    """A copy that returns these tensors, and no others.
 
     The names are appended, and the block's field refers to them: offsets of a flatbuffer point forwards, so everything
     else stays where it is.

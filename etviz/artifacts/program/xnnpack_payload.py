@@ -79,7 +79,7 @@ class Origin:
 
 @dataclass(slots=True)
 class PayloadChange:
-    """The differing properties of a node: arguments, and grid and content of its values by argument name."""
+    """Differing arguments of a node, and grid and content of its values by argument name."""
 
     handle: int
     arguments: Json = field(default_factory=dict)
@@ -102,7 +102,7 @@ def unpack(payload: Payload) -> UnpackedPayload:
 
 
 def origins(program: Program, method: Method, call: Instruction) -> list[Origin]:
-    """The origin of each output of a delegate call, in order. Empty if the payload can't be read."""
+    """The origin of each output of a delegate call; empty if the payload can't be read."""
     data = program.payload(method.name, call.index)
     if data is None or method.backend(call) != xnnpack.BACKEND:
         return []
@@ -147,7 +147,7 @@ def pack_graph(unpacked: UnpackedPayload) -> bytes:
 
 
 def changes(ran: UnpackedPayload, own: UnpackedPayload) -> list[PayloadChange] | None:
-    """The nodes of `ran` that differ in `own`; None if the structures differ."""
+    """The nodes of `ran` that differ; None if the structures differ."""
     if _structure(ran) != _structure(own):
         return None
     found = []

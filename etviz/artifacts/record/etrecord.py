@@ -82,7 +82,7 @@ class ETRecord:
         return stored
 
     def check(self) -> None:
-        """Verify every member's checksum, reading the whole file without mapping it."""
+        """Verify every member's checksum without mapping the file."""
         block = memoryview(bytearray(_BLOCK))
         with open_archive(self._data) as (_, members), Path(self.path).open("rb", buffering=0) as file:
             for name, info in members.items():
@@ -104,7 +104,6 @@ class ETRecord:
         return sorted(name for name in names if not name.endswith(_SUFFIXES))
 
     def json(self, name: str) -> Any:
-        """A member parsed as JSON, or None."""
         data = self.member(name)
         if data is None:
             return None
@@ -119,12 +118,12 @@ class ETRecord:
         return {key: _handles(self.path, value) for key, value in table.items()}
 
     def backends(self, method: str) -> dict[int, str]:
-        """Instruction id → backend id of every delegate call."""
+        """Instruction id → backend id."""
         table = self._table("delegate_map", method)
         return {key: str(value.get("name", "")) for key, value in table.items() if isinstance(value, dict)}
 
     def delegate_handles(self, method: str) -> dict[int, dict[str, tuple[int, ...]]]:
-        """Instruction id of a delegate call → its backend's identifiers, as text → debug handles of edge operators."""
+        """Instruction id of a delegate call → backend's identifiers, as text → debug handles of edge operators."""
         found = {}
         for key, value in self._table("delegate_map", method).items():
             table = value.get("delegate_map") if isinstance(value, dict) else None
@@ -133,10 +132,9 @@ class ETRecord:
         return found
 
     def delegate_info(self, method: str) -> dict[str, Any]:
-        """Backends' records about their delegates from lowering, by name of the lowered module.
+        """Backends' records about their delegates, by name of the lowered module.
 
-        The ETRecord holds one JSON table (``delegate_info``) with keys like ``forward/lowered_module_0``, or one
-        member each.
+        They are one JSON table (``delegate_info``) with keys like ``forward/lowered_module_0``, or one member each.
         """
         told = self.json("delegate_info")
         found = {str(key): value for key, value in told.items()} if isinstance(told, dict) else {}
@@ -163,18 +161,18 @@ class ETRecord:
 
     @cached_property
     def programs(self) -> list[str]:
-        """Names of the members that hold a program, in the order of their making: the exported one first."""
+        """Members that hold a program, in the order of their making: the exported one first."""
         names = [name.removesuffix("_state_dict") for name in self._members if name.endswith("_state_dict")]
         names = [name for name in names if name in self._members]
         return sorted(names, key=lambda name: (not name.startswith("exported_program"), not name.startswith(_EDGE)))
 
     @property
     def further(self) -> list[str]:
-        """The programs that `add_extra_export_modules` added."""
+        """Those of `add_extra_export_modules`."""
         return [name for name in self.programs if not name.startswith(("exported_program", _EDGE, _TRANSFORMED))]
 
     def edge_graph(self, method: str) -> Graph:
-        """The edge graph of a method after transform passes, before delegation; see `graph`."""
+        """After transform passes, before delegation."""
         return self.graph(self._edge_program(method))
 
     def edge_weights(self, method: str) -> TensorFiles:
@@ -184,7 +182,7 @@ class ETRecord:
         return next((start + method for start in (_TRANSFORMED, _EDGE) if start + method in self._members), "")
 
     def graph(self, name: str) -> Graph:
-        """One of the programs; `ArtifactError` if there is none."""
+        """`ArtifactError` if there is none."""
         data = self.json(name)
         if data is None:
             raise ArtifactError(self.path, f"there is no program {name}", _ADVICE, where=name)
@@ -209,14 +207,14 @@ class ETRecord:
         return self._tensors.get(name)
 
     def representative_inputs(self) -> Any:
-        """The inputs of the reference, a tuple, a list of tuples, or None; raises as `load_all`."""
+        """A tuple, a list of tuples, or None; raises as `load_all`."""
         from etviz.artifacts.record.torch_file import load_all
 
         data = self.member("representative_inputs")
         return None if data is None else load_all(data, self.path, "representative_inputs")
 
     def reference_outputs(self, method: str) -> list[Any]:
-        """The outputs that `ETRecord.update_reference_outputs` stored, one entry for each set of inputs."""
+        """What `ETRecord.update_reference_outputs` stored for each set of inputs."""
         from etviz.artifacts.record.torch_file import load_all
 
         data = self.member("reference_outputs")
@@ -225,7 +223,7 @@ class ETRecord:
         return list(found) if isinstance(found, (list, tuple)) else []
 
     def example_inputs(self, method: str) -> Any:
-        """The inputs that a method was exported with: ``(args, kwargs)``, or None."""
+        """The export's ``(args, kwargs)``, or None."""
         from etviz.artifacts.record.torch_file import load_all
 
         name = f"{_EDGE}{method}_example_inputs"

@@ -86,7 +86,6 @@ class Record:
 
 
 def write_record(record: Record, path: PathLike) -> None:
-    """Write a record file, as a whole or not at all."""
     from safetensors.torch import save
 
     table, tensors = TextTable(), dict(record.tensors)
@@ -108,7 +107,6 @@ def write_record(record: Record, path: PathLike) -> None:
 
 
 def read_record(path: PathLike) -> Record:
-    """Read a record file. Its tensors are read on demand."""
     data = memoryview(open_artifact(path, "an etviz record", _ADVICE))
     if bytes(data[:2]) != b"PK":
         raise wrong_kind(path, bytes(data[:64]), "an etviz record", _ADVICE)

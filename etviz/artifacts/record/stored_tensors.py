@@ -41,7 +41,7 @@ _DTYPES: Final = {
 
 
 def tensor_checksum(tensor: torch.Tensor) -> str:
-    """Checksum of a contiguous tensor's dtype, shape and bytes: 16 hexadecimal digits."""
+    """16 hexadecimal digits of a contiguous tensor's dtype, shape and bytes."""
     import torch
 
     digest = xxhash.xxh3_64(f"{tensor.dtype} {list(tensor.shape)}".encode())
@@ -50,7 +50,7 @@ def tensor_checksum(tensor: torch.Tensor) -> str:
 
 
 class StoredTensors(Mapping[str, "torch.Tensor"]):
-    """Tensors by name, from the length of the header (uint64, little-endian), the header (JSON) and the values."""
+    """Tensors by name; the data is the header's length (uint64, little-endian), the header (JSON), the values."""
 
     def __init__(self, data: memoryview, checksums: Mapping[str, str], path: str) -> None:
         self._data, self._checksums, self._path = data, checksums, path

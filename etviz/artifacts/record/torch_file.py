@@ -63,7 +63,7 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
         return self._view(name, aligned=True)
 
     def in_place(self, name: str) -> torch.Tensor:
-        """A tensor as a view of the file, even where it is not aligned for its dtype."""
+        """A view even where it is not aligned for its dtype."""
         return self._view(name, aligned=False)
 
     def _view(self, name: str, *, aligned: bool) -> torch.Tensor:
@@ -113,7 +113,7 @@ class TensorFiles(ChainMap[str, "torch.Tensor"]):
 
 
 def load_all(data: memoryview, path: str, member: str, advice: str = _ADVICE) -> Any:
-    """A small torch file; `ArtifactError` if it holds more than tensors, lists, tuples, dicts and plain values."""
+    """`ArtifactError` if it holds more than tensors, lists, tuples, dicts and plain values."""
     _check_archive(data, path, member, advice)
     try:
         loaded = torch.load(as_file(data), weights_only=True)

@@ -56,7 +56,6 @@ class Weights(Mapping[str, "torch.Tensor"]):
         return self._file(place.member), place.name, self._etrecord.path
 
     def inputs(self) -> tuple[Any, ...]:
-        """The representative inputs of the record, flat; `ArtifactError` if one is missing."""
         kept, tensors = self._record.extra.get("inputs", ()), self._record.tensors
         return tuple(self._get(tensors, v["tensor"], self._path) if "tensor" in v else v["value"] for v in kept)
 
