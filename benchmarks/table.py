@@ -7,8 +7,9 @@ import os
 import platform
 import statistics
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
@@ -25,18 +26,22 @@ _WAYS: Final = {"record": "with the record", "derived": "from .pte and ETRecord"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line: what was measured on what, both tools as text, and upstream over etviz."""
+    """One line: what was measured on what, both tools as text, and upstream over etviz.
+
+    `forwards` is etviz's wall time and processor time over those of the program's eager forward.
+    """
 
     program: str
     what: str
     upstream: str
     etviz: str
     ratio: float | None = None
+    forwards: str = ""
 
 
 def rows(measured: Sequence[Measured]) -> list[Row]:
     """All lines of the table, those of a program together."""
-    found = [row for item in measured for row in _rows_of(item, _upstream(item, measured))]
+    found = [row for item in measured for row in _rows_of(item, _upstream(item, measured), _eager(item, measured))]
     order = list(dict.fromkeys(row.program for row in found))
     return sorted(found, key=lambda row: order.index(row.program)) + _growth(measured)
 
@@ -51,7 +56,17 @@ def _upstream(item: Measured, measured: Sequence[Measured]) -> Samples:
     )
 
 
-def _rows_of(item: Measured, upstream: Samples) -> list[Row]:
+def _eager(item: Measured, measured: Sequence[Measured]) -> Samples:
+    same = (m for m in measured if m.task == "eager" and m.program is item.program)
+    return next((m.samples["eager"] for m in same), Samples())
+
+
+def _forwards(etviz: Samples, eager: Samples, part: str = "") -> str:
+    pairs = [(etviz.median(part + name), eager.median(name)) for name in ("seconds", "processor")]
+    return " / ".join(f"{took / unit:.1f}" for took, unit in pairs if took is not None and unit)
+
+
+def _rows_of(item: Measured, upstream: Samples, eager: Samples) -> list[Row]:
     etviz, name = item.samples["etviz"], item.program.title if item.program else ""
     if item.task == "pairing":
         return [Row(name, f"pairing, {_WAYS[item.way]}", "–", _number(etviz.median("seconds"), "s"))]
@@ -60,31 +75,46 @@ def _rows_of(item: Measured, upstream: Samples) -> list[Row]:
         seconds = _number(etviz.median("seconds"), "s")
         return [Row(name, f"report with all histograms, {rows:,} rows", "–", f"{seconds}, {size}")]
     if item.task == "eager":
-        limit = _number(item.samples["eager"].median("seconds"), "s")
-        return [Row(name, "the limit: one eager forward, and reading what was logged once", "–", limit)]
+        return [Row(name, "one eager forward", "–", _number(eager.median("seconds"), "s"), forwards="1 / 1")]
+    if item.task == "attribution":
+        seconds = _number(etviz.median("seconds"), "s")
+        return [Row(name, "attribution", "–", seconds, forwards=_forwards(etviz, eager))]
     if item.task == "gaps_introduced":
         whole = _number(etviz.median("whole_seconds"), "s")
-        return [Row(name, f"… and introduced gaps, {_WAYS[item.way]}, cold", "–", whole)]
+        return [
+            Row(
+                name,
+                f"… and introduced gaps, {_WAYS[item.way]}, cold",
+                "–",
+                whole,
+                forwards=_forwards(etviz, eager, "whole_"),
+            )
+        ]
     if item.cold or item.busy or item.way != "record":
         state = ", cold" if item.cold else ", a busy process on each core" if item.busy else ""
-        found = [_seconds(name, f"files → gap table, {_WAYS[item.way]}{state}", upstream, etviz)]
+        first = _seconds(name, f"files → gap table, {_WAYS[item.way]}{state}", upstream, etviz)
+        found = [replace(first, forwards=_forwards(etviz, eager))]
         if item.cold:
             found.append(_row(name, f"peak memory, {_WAYS[item.way]}{state}", upstream, etviz, "peak_mb", "MB"))
         else:
-            found.append(Row(name, "… and introduced gaps", "–", _number(etviz.median("whole_seconds"), "s")))
+            whole = _number(etviz.median("whole_seconds"), "s")
+            found.append(Row(name, "… and introduced gaps", "–", whole, forwards=_forwards(etviz, eager, "whole_")))
         return found
     if item.task == "import":
         return [_seconds("", "import", upstream, etviz)]
     if item.task == "metadata":
         torch = "with" if etviz.first("torch") else "without"
         return [_seconds(name, f"metadata, imports counted (etviz: {torch} torch)", upstream, etviz)]
+    first = _seconds(name, "files → gap table (upstream: one metric; etviz: all)", upstream, etviz)
     table = [
-        _seconds(name, "files → gap table (upstream: one metric; etviz: all)", upstream, etviz),
+        replace(first, forwards=_forwards(etviz, eager)),
         _row(name, "peak memory above the import", upstream, etviz, "peak_mb", "MB"),
     ]
     whole = etviz.median("whole_seconds")
     if whole is not None:
-        table.insert(1, Row(name, "… and introduced gaps, which upstream does not have", "–", _number(whole, "s")))
+        forwards = _forwards(etviz, eager, "whole_")
+        what = "… and introduced gaps, which upstream does not have"
+        table.insert(1, Row(name, what, "–", _number(whole, "s"), forwards=forwards))
     if upstream.first("again") is not None:
         table.append(_seconds(name, "one more metric", upstream, etviz, "again"))
     counts = etviz.first("compared") or [0, 0]
@@ -157,16 +187,19 @@ def show(table: Sequence[Row], repeat: int) -> None:
     out = Table(title=f"upstream Inspector and etviz on the same files, medians of {repeat}", title_justify="left")
     for name in ("program", "what"):
         out.add_column(name)
-    for name in ("upstream", "etviz", "ratio"):
+    for name in ("upstream", "etviz", "ratio", "forwards"):
         out.add_column(name, justify="right")
     last = None
     for row in table:
         if last not in (None, row.program):
             out.add_section()
         name = "" if row.program == last else row.program
-        out.add_row(name, row.what, row.upstream, row.etviz, "" if row.ratio is None else _ratio(row.ratio))
+        out.add_row(
+            name, row.what, row.upstream, row.etviz, "" if row.ratio is None else _ratio(row.ratio), row.forwards
+        )
         last = row.program
     console.print(out)
+    console.print("forwards: etviz's wall time / processor time over those of the program's eager forward")
     console.print(", ".join(f"{key} {value}" for key, value in machine().items()), highlight=False)
 
 
@@ -185,7 +218,15 @@ def machine() -> dict[str, Any]:
         "cores": cores,
         "threads": threads,
         "system": platform.system(),
+        "processor": _processor(),
     }
+
+
+def _processor() -> str:
+    about = Path("/proc/cpuinfo")
+    lines = about.read_text().splitlines() if about.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
 
 
 def as_json(measured: Sequence[Measured], table: Sequence[Row], repeat: int) -> dict[str, Any]:

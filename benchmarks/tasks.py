@@ -6,6 +6,7 @@ that the request names. Nothing heavy is imported here: what a task imports is p
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
@@ -155,28 +156,31 @@ def _loader(way: str) -> Any:
     return load
 
 
+def attribution_etviz(files: Files, tiny: Files) -> Result:
+    """Each instruction's share of the final error; the load is not counted."""
+    load = _loader("record")
+    load(tiny)[0].attribution()
+    inspection, gaps = load(files)
+    meter = Meter()
+    inspection.attribution()
+    return meter.read() | {"rows": len(gaps)}
+
+
 def eager(files: Files, tiny: Files, program: str) -> Result:
-    """What nothing can be faster than: one eager forward, and reading every logged byte once; median of five."""
-    import numpy as np
+    """One eager forward, the unit of the table: medians of seven, after one that is not counted."""
     import torch
 
     from benchmarks.artifacts import programs
-    from etviz.artifacts.etdump.etdump import read_etdump
 
     model, inputs = next(item for item in programs() if item.name == program).build()
-    logged = [
-        tensor for block in read_etdump(files["etdump"]).blocks for event in block.debug for tensor in event.tensors
-    ]
-    data = np.memmap(files["debug_buffer"], dtype=np.uint8, mode="r")[: max(t.offset + t.layout.nbytes for t in logged)]
-    seconds = []
+    found = []
     with torch.no_grad():
         model(*inputs)
-        for _ in range(5):
-            start = time.perf_counter()
+        for _ in range(7):
+            meter = Meter()
             model(*inputs)
-            np.add.reduce(data[: data.size // 8 * 8].view(np.uint64))
-            seconds.append(time.perf_counter() - start)
-    return {"seconds": statistics.median(seconds)}
+            found.append(meter.read())
+    return {name: statistics.median(item[name] for item in found) for name in ("seconds", "processor")}
 
 
 def _compared(inspection: Any) -> list[int]:
@@ -218,15 +222,27 @@ class Meter:
         _reset_peak()
         self._resident = _resident()
         self._apart = _Apart() if apart else None
-        self._processor = time.process_time()
+        self._processor = _processor()
         self._start = time.perf_counter()
 
     def read(self) -> Result:
         """Seconds, and the largest resident set above that at the beginning, in MB (mapped files count too)."""
         seconds = time.perf_counter() - self._start
-        processor = time.process_time() - self._processor
+        processor = _processor() - self._processor
         found = {"seconds": seconds, "processor": processor, "peak_mb": max(0.0, _peak() - self._resident) / _MB}
         return found if self._apart is None else found | {"own_mb": self._apart.stop() / _MB}
+
+
+def _processor() -> float:
+    """Processor time of this process and of those that it started, in seconds."""
+    import psutil
+
+    waited = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = time.process_time() + waited.ru_utime + waited.ru_stime
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            seconds += sum(child.cpu_times()[:2])
+    return seconds
 
 
 class _Apart:
@@ -286,6 +302,7 @@ TASKS: Final[dict[str, Callable[..., Result]]] = {
         gaps_introduced_etviz,
         pairing_etviz,
         report_etviz,
+        attribution_etviz,
         gaps_upstream,
         eager,
     )

@@ -16,7 +16,6 @@ from etviz.json_numbers import or_none
 if TYPE_CHECKING:
     from etviz.decoding.gate import TokenLimits
     from etviz.decoding.result import Decode
-    from etviz.gate import CheckResult
 
 _LARGEST = 64 << 20
 _PANEL = "Tokens of a language model"
@@ -148,7 +147,7 @@ def decode(
     steps = run.steps
     shown = steps[~steps["agrees"] | ~steps["explained"].fillna(value=False).astype(bool)] if top else steps
     if as_json:
-        print_json(_body(run, result))
+        print_json(body(run) | {"passed": result.passed})
     else:
         for line in run.summary().splitlines():
             out.print(plain_text(line), soft_wrap=True)
@@ -164,13 +163,14 @@ def decode(
         raise typer.Exit(1)
 
 
-def _body(run: Decode, result: CheckResult) -> dict[str, Any]:
+def body(run: Decode) -> dict[str, Any]:
+    """Summary, statistics and all positions, as JSON has them."""
     rows = [{name: _plain(value) for name, value in row.items()} for row in run.steps.to_dict("records")]
     statistics = {
         name: {str(key): {str(of): or_none(float(value)) for of, value in row.items()} for key, row in frame.iterrows()}
         for name, frame in (("kl", run.kl), ("perplexity", run.perplexity), ("agreement", run.agreement))
     }
-    return {"summary": run.summary(), "passed": result.passed, **statistics, "steps": rows}
+    return {"summary": run.summary(), **statistics, "steps": rows}
 
 
 def _plain(value: Any) -> Any:

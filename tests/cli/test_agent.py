@@ -19,7 +19,9 @@ import pytest
 import etviz
 from etviz.cli.agent import _Desk, server  # pyright: ignore[reportPrivateUsage]
 from etviz.errors import ArtifactError, UsageError
+from tests.decoding.trained import program
 from tests.programs import Executed
+from tests.shelf import Shelf
 
 Get = Callable[[str], Executed]
 
@@ -73,6 +75,32 @@ def test_a_picture_is_a_png(ask: Callable[..., Any]) -> None:
     assert result.content[0].mime_type == "image/png"
     assert result.content[0].data.startswith("iVBOR")
     assert ask("picture", path="run", kind="film").is_error
+
+
+def test_an_agent_writes_a_bug_report(ask: Callable[..., Any], tmp_path: Path) -> None:
+    first, second = (_json(ask("repro", path="run", row="#1")) for _ in range(2))
+    assert (first["folder"], second["folder"]) == ("repro-1", "repro-1-2")
+    assert {"model.pte", "repro.py"} <= set(first["files"])
+    assert {path.name for path in (tmp_path / "root" / "repro-1").iterdir()} == set(first["files"])
+
+
+def test_an_agent_reads_a_study(ask: Callable[..., Any], executed: Get, tmp_path: Path) -> None:
+    folder = executed("encoder").folder
+    study = etviz.study(folder, [etviz.load(folder).inputs[0]] * 2, folder=tmp_path / "root" / "study")
+    found = _json(ask("study", path="study", n=3))
+    assert found["summary"] == study.summary()
+    assert [row["name"] for row in found["operators"]] == list(study.worst(3)["name"])
+    assert [row["input"] for row in found["inputs"]] == list(study.worst_inputs(3).index)
+    assert "no study" in ask("study", path="run").content[0].text
+
+
+def test_an_agent_compares_tokens(ask: Callable[..., Any], shelf: Shelf, tmp_path: Path) -> None:
+    shutil.copytree(program(shelf, "custom"), tmp_path / "root" / "llama")
+    found = _json(ask("decode", path="llama", prompts=[[1, 2, 3]], steps=4))
+    expected = etviz.decode(tmp_path / "root" / "llama", [[1, 2, 3]], steps=4)
+    assert found["summary"] == expected.summary()
+    assert found["flips_and_faults"] == []
+    assert "tokenizer" in ask("decode", path="llama", prompts=["a text"]).content[0].text
 
 
 @pytest.mark.parametrize(
