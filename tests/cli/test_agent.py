@@ -86,7 +86,7 @@ def test_an_agent_writes_a_bug_report(ask: Callable[..., Any], tmp_path: Path) -
 
 def test_an_agent_reads_a_study(ask: Callable[..., Any], executed: Get, tmp_path: Path) -> None:
     folder = executed("encoder").folder
-    study = etviz.study(folder, [etviz.load(folder).inputs[0]] * 2, folder=tmp_path / "root" / "study")
+    study = etviz.study(folder, [executed("encoder").inputs] * 2, folder=tmp_path / "root" / "study")
     found = _json(ask("study", path="study", n=3))
     assert found["summary"] == study.summary()
     assert [row["name"] for row in found["operators"]] == list(study.worst(3)["name"])
