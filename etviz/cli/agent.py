@@ -160,9 +160,9 @@ class _Desk:
         self._open: dict[Path, tuple[dict[str, str], Inspection]] = {}
 
     def files(self, path: str) -> tuple[Path, list[Path]]:
-        """A path below the folder, and the files there; no link leads out of the folder."""
+        """A path below the folder, and the artifacts there; no link leads out of the folder."""
         place = self._below(self._root / path_of(path, "a folder of artifacts"))
-        found = sorted(place.iterdir()) if place.is_dir() else [place]
+        found = [item for item in place.iterdir() if may_be_artifact(item)] if place.is_dir() else [place]
         return place, [self._below(item) for item in found if item.exists()]
 
     def free(self, name: str) -> Path:
@@ -172,7 +172,7 @@ class _Desk:
 
     def open(self, path: str) -> Inspection:
         place, files = self.files(path)
-        state = {str(item): identity(item) for item in files if may_be_artifact(item)}
+        state = {str(item): identity(item) for item in files}
         if place not in self._open or self._open[place][0] != state:
             self._open.pop(place, None)
             found = given.find(place)
