@@ -45,13 +45,7 @@ _LAYERS: Final = 60
 
 
 class Plots:
-    """Figures of one program; a `row` is as for `Inspection.row`, and every method returns matplotlib axes.
-
-    Parameters
-    ----------
-    analysis
-        The program.
-    """
+    """Figures of one program; a `row` is as for `Inspection.row`, and every method returns matplotlib axes."""
 
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
@@ -62,7 +56,7 @@ class Plots:
 
         The total is a line; stems show the error that each operator introduces, coloured by how bad it is for its
         precision. Limits are dashed, the range that rounding explains is shaded, modules are bands, and the worst rows
-        are named. Values that no operator reads are left out.
+        are named. Unread values are left out.
 
         Raises
         ------
@@ -241,15 +235,8 @@ class Plots:
     def steps(self, by: str = "severity", ax: Axes | None = None) -> Axes:
         """A heat map of execution × layer, for example the decode steps of a language model.
 
-        Each cell shows its worst value. Layers are modules in program order, in as much detail as fits; grey cells
-        have no number.
-
-        Parameters
-        ----------
-        by
-            A metric of `Inspection.gaps`.
-        ax
-            Where to draw, a new figure if None.
+        Each cell shows its worst value of the metric `by`, grey ones have no number. Layers are modules in program
+        order, in as much detail as fits.
 
         Raises
         ------
@@ -372,7 +359,7 @@ def _row_title(analysis: Analysis, row: Any) -> str:
 
 
 def save(draw: Callable[..., Axes], path: str | os.PathLike[str], *arguments: Any) -> Path:
-    """Draw into a new figure and write it as the picture that the suffix of `path` names.
+    """Draw into a new figure and write it in the format of the suffix.
 
     Raises
     ------

@@ -1,10 +1,9 @@
 """A Chrome trace of the timed events, for Perfetto and chrome://tracing.
 
-One process, with a track for the framework's events, one for the portable kernels, one for the calls of each backend,
-and one for the operators that a backend timed inside its calls. Executions follow each other with a small gap, because
-the clocks of separate processes have no common zero. Every call carries the gap of its worst output.
-
-The format is that of "Trace Event Format" (Google): complete events (``"ph": "X"``), `ts` and `dur` in µs.
+Tracks: the framework's events, the portable kernels, the calls of each backend, and the operators that a backend timed
+inside its calls. A small gap parts executions, because separate processes have no common zero. Every call carries the
+gap of its worst output. The format is "Trace Event Format" (Google): complete events (``"ph": "X"``), `ts` and `dur` in
+µs.
 """
 
 from __future__ import annotations
@@ -77,8 +76,6 @@ def chrome_trace(analysis: Analysis) -> dict[str, Any]:
 
 
 class _Instructions:
-    """The trace's information about the instruction of an event."""
-
     def __init__(self, analysis: Analysis) -> None:
         graph = analysis.graph
         self._owners = owners_of(graph)
@@ -136,20 +133,14 @@ _SLACK_US: Final = 1e-6
 
 @dataclass(slots=True)
 class Tracks:
-    """Numbers the tracks in the order in which they are met.
-
-    Attributes
-    ----------
-    names
-        Name of each track by its number.
-    """
+    """Numbers the tracks in the order in which they are met; `names` by number."""
 
     names: dict[int, str] = field(default_factory=dict)
     _lanes: dict[str, list[int]] = field(default_factory=dict)
     _open: dict[int, list[float]] = field(default_factory=dict)
 
     def lane(self, name: str, start: float, length: float) -> int:
-        """Number of the track of an event; where it would cross another one, a further track is opened.
+        """Number of an event's track, new if it would cross another event.
 
         Events come by start, the longer one first.
 
@@ -177,6 +168,6 @@ class Tracks:
         return number
 
     def place(self, name: str) -> int:
-        """Where a track stands from the top: framework, kernels, then each backend with its operators below."""
+        """A track's place from the top: framework, kernels, then each backend with its operators below."""
         order = sorted(self.names.values(), key=lambda one: (_FIRST.index(one) if one in _FIRST else len(_FIRST), one))
         return order.index(name)

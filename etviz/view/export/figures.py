@@ -17,7 +17,7 @@ METRICS: Final = ("severity", "introduced_severity", "rmse", "sqnr_db")
 
 
 def figures(row: Mapping[Any, Any]) -> dict[str, float | str]:
-    """The metrics of a row that are known; an infinite one as ``inf`` or ``-inf``, which JSON has no number for.
+    """The known metrics of a row; infinities as texts, since JSON has no number for them.
 
     Examples
     --------
@@ -29,7 +29,7 @@ def figures(row: Mapping[Any, Any]) -> dict[str, float | str]:
 
 
 def worst_of(gaps: pd.DataFrame, keys: Iterable[Any]) -> dict[Any, Any]:
-    """The worst row of each key, by severity; `keys` has one for each row of `gaps`, in order."""
+    """The worst row by severity of each of the `keys`, one for each row of `gaps`."""
     by_row = dict(zip(gaps.index, keys, strict=True))
     worst: dict[Any, Any] = {}
     for at, row in rank(gaps, "severity").iterrows():

@@ -1,9 +1,8 @@
 """Files for Google's Model Explorer: the graph, and node data that colours it by error.
 
-The graph is a `GraphCollection` as JSON: a node for each instruction and for each operator inside a delegate. Layers
-are the model's modules, and in them the delegates. The node data is a `ModelNodeData`: a value per node by the graph's
-id, one file per metric. The forms follow `graph_builder.py` and `node_data_builder.py` in the package
-``ai-edge-model-explorer`` 0.1.
+The graph, a `GraphCollection`, has a node for each instruction and each operator inside a delegate, in layers by module
+and delegate. The `ModelNodeData` has a value per node id, one file per metric. The forms follow `graph_builder.py` and
+`node_data_builder.py` in ``ai-edge-model-explorer`` 0.1.
 """
 
 from __future__ import annotations
@@ -74,8 +73,8 @@ def collection(analysis: Analysis, rows: Mapping[int, Any]) -> Json:
 def node_data(graph: str, metric: str, rows: Mapping[int, Any]) -> Json | None:
     """The node data of one metric as a `ModelNodeData`; None if no node has a value.
 
-    Severities span decades, and Model Explorer blends colours evenly, so the gradient's stops are at the metric's
-    thresholds for float32. A non-finite mismatch is a text with its own colour.
+    Severities span decades, and Model Explorer blends colours evenly, so the gradient stops at the metric's float32
+    thresholds. A non-finite mismatch is a text with its own colour.
     """
     results: dict[str, Json] = {}
     for node, row in rows.items():
@@ -133,7 +132,7 @@ def _shown_edges(tree: Tree, edges: list[DataEdge]) -> dict[int, list[DataEdge]]
 
 
 def _namespaces(tree: Tree) -> list[str]:
-    """Modules, then the delegate; a delegate stands in the module that all of its operators come from."""
+    """Modules, then the delegate, which stands in the module that all of its operators come from."""
     spaces = ["/".join(_part(part) for part in module.split(".") if part) for module in tree.module]
     for node, kind in enumerate(tree.kind):
         inside = range(node + 1, node + tree.size[node])

@@ -1,6 +1,6 @@
 """The delegated graph as SVG: a box for each instruction and each operator inside a delegate, coloured by its level.
 
-Boxes stand in layers: each below all that it reads. A delegate is a box around the layers of its operators.
+Each box stands below all that it reads; a delegate is a box around its operators.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _children(tree: Tree, parent: int) -> list[int]:
 
 
 def _layout(tree: Tree, node: int, edges: Iterable[DataEdge]) -> _Box:
-    """The box of a node around those of its children, each child below all that it reads."""
+    """The box of a node around its children's."""
     edges = list(edges)
     children = _children(tree, node)
     if not children:
@@ -123,7 +123,7 @@ def _place(box: _Box, x: float, y: float, places: dict[int, tuple[float, float, 
 
 
 def _drawn(edges: Iterable[DataEdge], places: Mapping[int, Any]) -> list[DataEdge]:
-    """The edges between boxes of which none is around the other."""
+    """The edges between boxes that do not contain each other."""
     pairs = {(edge.source, edge.target): edge for edge in edges if edge.source < edge.target}
     ends = {node: node + 1 for node in places}
     for node, (_, _, box) in places.items():

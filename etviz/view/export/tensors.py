@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 INDEX: Final = "index.json"
 _FORMAT: Final = "etviz-tensors"
 _SHARD: Final = 256 << 20
-"""Bytes after which another file begins, so that the memory that a dump takes is bounded."""
+"""Bytes after which another file begins, to bound the memory of a dump."""
 _ABOUT: Final = ("name", "event_block", "instruction", "kind", "op", "output", "module", "source", "status", "reason")
 
 
@@ -29,7 +29,6 @@ class _Shards:
         self._held: dict[str, torch.Tensor] = {}
 
     def add(self, key: str, tensor: torch.Tensor) -> dict[str, Any]:
-        """Where the tensor is: file and key, with its shape and dtype."""
         held = sum(item.nbytes for item in self._held.values())
         if self._held and held + tensor.nbytes > _SHARD:
             self.write()

@@ -1,4 +1,4 @@
-"""The data of a report as one compressed blob; `js/kernel/container.ts` says what each byte is and reads it."""
+"""The data of a report as one compressed blob; `js/kernel/container.ts` documents and reads its bytes."""
 
 from __future__ import annotations
 
@@ -24,13 +24,7 @@ def pack(
     missing: Mapping[int, str],
     answers: Mapping[tuple[str, int], Answer] | None = None,
 ) -> bytes:
-    """Compress what `laid_out` gives.
-
-    Returns
-    -------
-    bytes
-        Gzip; the same for the same answers.
-    """
+    """Compress `laid_out` as gzip, with the same bytes for the same answers."""
     return gzip.compress(laid_out(payload, tensors, missing, answers), _LEVEL, mtime=0)
 
 
@@ -40,20 +34,11 @@ def laid_out(
     missing: Mapping[int, str],
     answers: Mapping[tuple[str, int], Answer] | None = None,
 ) -> bytes:
-    """The answers to all questions of a report, in one block.
+    """The answers to all questions of a report, in one block; the same bytes for the same answers.
 
-    Parameters
-    ----------
-    missing
-        The reasons for missing answers, by row.
-    answers
-        The answers to other questions, by method and row, with the initial parameters of a view.
-
-    Returns
-    -------
-    bytes
-        The same for the same answers. A report of several methods holds the others' reports, each as the only buffer
-        of an answer to ``method``.
+    `missing` has reasons by row; `answers` the answers to other questions, by method and row, with a view's initial
+    parameters. A report of several methods holds the others' reports, each as the only buffer of an answer to
+    ``method``.
     """
     held: list[bytes] = []
 

@@ -1,7 +1,7 @@
-"""HTML files that ask for nothing, and run nothing but the view that is written into them.
+"""HTML files that request nothing, and run nothing but their view.
 
-Names, stack traces and file names are other people's text. They reach a page escaped, or compressed in base64, and the
-content-security policy lets only the style sheet and the script apply whose hashes it names.
+Other people's text (names, stack traces, file names) reaches a page escaped, or compressed in base64. The
+content-security policy names the hashes of the only style sheet and script.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from etviz.errors import ArtifactError
 from etviz.text import markup
 
 STATIC: Final = Path(__file__).parents[1] / "static"
-"""Where the front end is built to."""
+"""Folder of the built front end."""
 
 _POLICY: Final = "default-src 'none'; style-src '{style}'; base-uri 'none'; form-action 'none'"
 _SCRIPT_POLICY: Final = "; script-src '{script}'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -41,16 +41,9 @@ _PAGE: Final = """\
 
 
 def html_page(title: str, style: str, body: str, script: str = "") -> bytes:
-    """A whole page.
+    """A whole page: `title` is plain text, `script` the only script.
 
-    Parameters
-    ----------
-    title
-        Title of the document, as plain text.
-    body
-        HTML, without style attributes: the policy forbids them.
-    script
-        The only script that may run; none if it is empty.
+    `body` is HTML without style attributes: the policy forbids them.
     """
     style = _harmless(style, r"<(?=/style)", r"\\3C ")
     policy = _POLICY.format(style=_hash(style))
@@ -64,13 +57,7 @@ def html_page(title: str, style: str, body: str, script: str = "") -> bytes:
 
 
 def view_page(title: str, summary: str, data: bytes) -> bytes:
-    """A page with the linked view.
-
-    Parameters
-    ----------
-    summary
-        HTML for paper, for pages without scripts, and until the view is ready.
-    """
+    """A page with the linked view; `summary` is HTML for paper, without scripts, and until the view is ready."""
     held = base64.b64encode(data).decode("ascii")
     body = f'<div id="etviz"></div>\n{summary}\n<script type="application/octet-stream" id="etviz-data">{held}</script>'
     return html_page(title, _asset("report.css"), body, _asset("report.js"))
@@ -87,7 +74,7 @@ def _asset(name: str) -> str:
 
 
 def _harmless(source: str, ends: str, instead: str) -> str:
-    """Spell the start of what would end the element, or change how it is read, as an escape inside a string."""
+    """Escape, inside strings, the start of text that would end the element or change its parsing."""
     return re.sub(ends, instead, source, flags=re.IGNORECASE)
 
 

@@ -24,7 +24,7 @@ MARKS: Final = {"ok": "✓", "warn": "!", "bad": "✗", "unknown": "?"}
 """A sign for each level of a summary."""
 
 STATIC_TABLE: Final = "etviz-static"
-"""By which js/labextension/fallback.ts knows what to show in place of a view whose kernel is gone."""
+"""Class by which js/labextension/fallback.ts finds the table to show for a view without its kernel."""
 _ROWS: Final = 10
 _PRINTED_TOKENS: Final = 25
 _CELL: Final = (
@@ -81,13 +81,7 @@ def html_facts(digest: Summary) -> str:
 
 
 def worst_table(analysis: Analysis, rows: int, *, styled: bool = True) -> str:
-    """The worst rows as a table; empty where nothing was compared.
-
-    Parameters
-    ----------
-    styled
-        Whether to write styles into the elements; a page with its own style sheet, and a policy, wants none.
-    """
+    """The worst rows as a table, empty where nothing was compared; unstyled for pages with a style sheet and policy."""
     worst = analysis.worst(rows)
     if worst.empty:
         return ""
@@ -116,7 +110,7 @@ def _breakable(text: str) -> str:
 
 
 def comparison_summary(verdicts: Mapping[str, Summary], table: pd.DataFrame, worst: pd.DataFrame, by: str) -> str:
-    """Programs side by side, as seen without a script: verdicts by label, what became worse, and every operator."""
+    """Programs side by side without a script: verdicts by label, what became worse, and every operator."""
     body = [f"<h1>{markup('etviz: ' + ', '.join(verdicts))}</h1>", _verdicts(verdicts)]
     if len(worst):
         body += ["<h2>What became worse</h2>", _side_by_side(list(verdicts), worst, by)]
@@ -129,7 +123,7 @@ def comparison_fragment(verdicts: Mapping[str, Summary], worst: pd.DataFrame, by
 
 
 def tokens_summary(title: str, level: str, text: str, steps: pd.DataFrame, more: str = "") -> str:
-    """The tokens of a language model without a script: what is said of them, flips, the largest KL, `more` HTML."""
+    """The tokens of a language model without a script: verdict, flips, the largest KL, `more` HTML."""
     body = f"<h1>{markup(title)}</h1>{_tokens(level, text, steps)}{more}"
     return f'<main class="etv-summary" data-level="{level}">{body}</main>'
 

@@ -1,8 +1,7 @@
 """The HTML report: one file that opens anywhere, without a kernel and without the network.
 
-It holds the notebook's view (table, tree, tensor pane) over data in the page. The answers that a kernel would give are
-computed beforehand; `TENSORS` controls their number. Without scripts, and on paper, the page shows the verdict, the
-finding, the facts and the worst rows.
+It holds the notebook's view and precomputed answers of a kernel; `TENSORS` controls their number. Without scripts, and
+on paper, the page shows the verdict, the finding, the facts and the worst rows.
 """
 
 from __future__ import annotations
@@ -84,14 +83,8 @@ def report_page(
 ) -> bytes:
     """The page in UTF-8.
 
-    Parameters
-    ----------
-    others
-        Further methods of the program to choose from, or further calls.
-    names
-        Names of all of them, the methods' by default.
-    adds
-        For each of them, a function that adds to its payload.
+    `others` are further methods of the program, or calls, to choose from; `names` label all (the methods' by default),
+    and `adds` has a function for each that adds to its payload.
     """
     methods = list(names) or [one.findings.shown_method for one in (analysis, *others)]
     held: dict[tuple[str, int], Answer] = {}
@@ -193,9 +186,8 @@ _FRAME: Final = (
 def embedded_html(analysis: Analysis, height: int) -> str:
     """The report as the output of a cell, which survives in the HTML of nbconvert without a kernel.
 
-    It is a sandboxed iframe within ``etviz.options.embed_megabytes``. If it is too large even without tensors, the
-    worst rows replace it. There is no widget beside it: nbconvert stores the state of every widget and then shows an
-    empty one.
+    It is a sandboxed iframe within ``etviz.options.embed_megabytes``, or the worst rows if it is too large without
+    tensors. There is no widget beside it: nbconvert stores the state of every widget and then shows an empty one.
     """
 
     def page_with(tensors: str) -> bytes:

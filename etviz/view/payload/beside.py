@@ -1,7 +1,6 @@
 """Other programs beside the one of a view: columns, ratios, trees and histograms, joined row by row.
 
-The view keeps the first program's rows in their places, so every question about a row works here too. Operators of
-other programs only are at the end.
+The first program's rows keep their places, so every question about a row works here too; others' extra rows follow.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
     from etviz.analysis.analysis import Analysis
 
 CHANGE: Final = "change"
-"""The column that a comparison is ranked by at first."""
+"""Column that a comparison is ranked by at first."""
 _RATED: Final = ("introduced_severity", "severity")
 _ENDS: Final = ("_look", "_fault")
 _WORSE, _FAR_WORSE = 2.0, 10.0
-"""Ratios from which on a row deserves a look, and is a fault."""
+"""Thresholds of ratios: a row deserves attention, and is a fault."""
 _TAKEN: Final = ("kind", "op", "backend", "output", "shape", "dtype", "reference_ops", "module", "source")
 
 
@@ -69,7 +68,7 @@ class Beside:
         return pd.DataFrame(records)
 
     def places(self, rows: int, added: int) -> list[npt.NDArray[np.int64]]:
-        """For each other program its gap row by row of the view, -1 for none; the last `added` rows are `added`'s."""
+        """By other program and row of the view: its gap row, or -1; the last `added` rows are `added`'s."""
         found = [np.full(rows, -1, np.int64) for _ in self.others]
         own = self.joined[:, 0] >= 0
         for k, places in enumerate(found):
@@ -79,7 +78,7 @@ class Beside:
         return found
 
     def add_columns(self, rows: pd.DataFrame, added: int) -> list[Column]:
-        """Add severities and ratios to the rows of a view; returns how to show them."""
+        """Add severities and ratios to the rows of a view; returns their formats."""
         columns: list[Column] = []
         rated = next((name for name in _RATED if self._all_know(name, rows)), "")
         base = rows[rated].clip(lower=1.0).where(rows["status"] != MISMATCH, math.inf) if rated else None
@@ -142,7 +141,7 @@ class Beside:
         return {"level": level, "verdict": verdict, "facts": facts, "finding": finding}
 
     def histograms(self, row: int, edges: Any, buffers: Buffers) -> list[dict[str, Any]]:
-        """The values of the other programs in the same operator, over the bins of the first."""
+        """The other programs' values in the same operator, over the bins of the first."""
         found = []
         for k, (label, other) in enumerate(zip(self.labels[1:], self.others, strict=True)):
             place = self.joined[self.joined[:, 0] == row, k + 1]

@@ -1,4 +1,4 @@
-"""How each column of the gap table is shown: label, group, format, and whether it is there from the start."""
+"""Label, group, format and initial visibility of each column of the gap table."""
 
 from __future__ import annotations
 

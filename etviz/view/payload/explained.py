@@ -112,7 +112,7 @@ QUANTIZATION_COLUMNS: Final = (
 
 
 def quantized_rows(analysis: Analysis) -> tuple[Mapping[int, RowSplit], str]:
-    """The split by gap row, empty where the float model is not known; and why it can't be computed, if it can't."""
+    """The split by gap row, empty where the float model is not known; and an error's text."""
     if not analysis.quantization.known:
         return {}, ""
     try:
@@ -122,7 +122,7 @@ def quantized_rows(analysis: Analysis) -> tuple[Mapping[int, RowSplit], str]:
 
 
 def add_quantization(analysis: Analysis, rows: pd.DataFrame) -> list[str]:
-    """Add the columns to a table of rows where something is known of them; returns notes for the header."""
+    """Add the known columns to a table of rows; returns notes for the header."""
     found, problem = quantized_rows(analysis)
     if found:
         for column in QUANTIZATION_COLUMNS:
@@ -134,7 +134,7 @@ def add_quantization(analysis: Analysis, rows: pd.DataFrame) -> list[str]:
 
 
 def float_values(analysis: Analysis, row: int) -> Any | None:
-    """The float model's values of a gap row in the row's own units; None where they are not known."""
+    """The float model's values of a gap row in the row's own units; None if unknown."""
     item = quantized_rows(analysis)[0].get(row)
     return None if item is None else item.comparable()
 

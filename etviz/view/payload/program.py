@@ -1,8 +1,8 @@
 """One columnar payload for the cell, the side panel and the report.
 
 Numbers travel as raw little-endian buffers, texts as int32 codes into sorted dictionaries, so that a view sorts by
-code. JSON carries only the description: ``{"buffer": k, "dtype": "float64", "length": n}`` names a buffer.
-JSON has no NaN and no infinities; single numbers are written as ``"nan"``, ``"inf"``, ``"-inf"``.
+code. JSON carries only the description: ``{"buffer": k, "dtype": "float64", "length": n}`` names a buffer. JSON has no
+NaN and no infinities; single numbers are written as ``"nan"``, ``"inf"``, ``"-inf"``.
 """
 
 from __future__ import annotations
@@ -74,13 +74,7 @@ def table_rows(analysis: Analysis) -> tuple[pd.DataFrame, int]:
 
 
 def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dict[str, Any], list[bytes]]:
-    """Everything that the view shows before it asks for a tensor; with other programs `beside` it.
-
-    Returns
-    -------
-    dict, list of bytes
-        The description, and the buffers that it names.
-    """
+    """All that the view shows before it asks for a tensor, with programs `beside` it: description, buffers."""
     buffers = Buffers()
     rows, compared = table_rows(analysis)
     digest = analysis.digest

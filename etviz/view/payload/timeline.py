@@ -1,4 +1,4 @@
-"""One execution on a time axis: calls, and below each call what its backend timed inside.
+"""One execution on a time axis: calls, and below each call the events inside.
 
 Levels are for drawing: framework events on top, calls below, then events inside a call; overlapping events go further
 down. Operators that a backend timed with another clock start with their call.
@@ -76,7 +76,7 @@ def _settle(
     start: npt.NDArray[np.float64],
     length: npt.NDArray[np.float64],
 ) -> bool:
-    """Put operators whose clock is not the runtime's below their call; True if there are any. Changes the arrays."""
+    """Move, in the arrays, operators of another clock than the runtime's below their call; True if there are any."""
     converter = analysis.profile.converter
     calls = np.flatnonzero(kinds == _CALL)
     inside = np.flatnonzero(kinds == _OPERATOR)
@@ -158,7 +158,7 @@ def _places(analysis: Analysis, run: int) -> tuple[Mapping[int, int], Mapping[tu
 def _levels(
     start: npt.NDArray[np.float64], length: npt.NDArray[np.float64], kinds: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """For events by start, what contains others first, the first level from its kind's on that is free."""
+    """For events by start, containers first: the first free level from its kind's on."""
     ends: list[float] = []
     levels = np.zeros(len(start), np.int64)
     for at, (begin, long, kind) in enumerate(zip(start.tolist(), length.tolist(), kinds.tolist(), strict=True)):

@@ -1,6 +1,6 @@
 """The tokens of a language model for a view: a strip of them, and maps of layers and of the cache by call.
 
-Texts of a tokenizer are sent as they are; the view shows control characters as such (`js/data/tokens.ts`).
+Texts of a tokenizer are sent unchanged; the view escapes control characters (`js/data/tokens.ts`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _REAL: Final = (
 )
 _TEXTS: Final = ("text", "text_reference", "text_runtime")
 UNKNOWN: Final = 2
-"""Code of a flip of which it is not known whether noise explains it."""
+"""Code of a flip if it is not known whether noise explains it."""
 _LAYER: Final = re.compile(r"(?:.*?\.)??([A-Za-z_]\w*\.\d+)(?:\.|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Numbers by layer and by call or position, NaN where none is known.
+    """Numbers by layer and by call or position, NaN if unknown.
 
     Attributes
     ----------
@@ -98,8 +98,6 @@ def tokens_wire(
         As `Decode.steps`, with the texts of the two predicted tokens and ``at_fault``.
     call
         Prompt and number of the call whose rows the view shows; None if no call is open.
-    headline
-        What is said of the whole.
     layers, cache
         A map for each prompt that has one.
     card

@@ -33,13 +33,7 @@ class CancelledError(EtvizError):
 
 
 class Jobs:
-    """Runs one job at a time.
-
-    Parameters
-    ----------
-    analysis
-        Returns the program that the jobs work on.
-    """
+    """Runs one job at a time; `analysis` returns the program."""
 
     def __init__(
         self,
@@ -58,13 +52,7 @@ class Jobs:
         return name in self._own or name in WORK
 
     def start(self, ident: Any, name: str, params: dict[str, Any]) -> None:
-        """Start a job; the answer to the message `ident` is sent when it has ended.
-
-        Raises
-        ------
-        UsageError
-            If another one is running.
-        """
+        """Start a job, whose end answers the message `ident`; a `UsageError` if another one is running."""
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
                 raise UsageError("Another computation is running; wait for it, or cancel it")

@@ -18,15 +18,7 @@ _SIDES: Final = ("left", "right")
 
 
 class PanelPlace(TypedDict):
-    """Place of a view in JupyterLab.
-
-    Attributes
-    ----------
-    title
-        Title of the panel; each title has one panel.
-    pinned
-        Whether it stays when another notebook is in front.
-    """
+    """Place of a view in JupyterLab; each `title` has one panel, which stays beside other notebooks if `pinned`."""
 
     title: str
     area: Area
@@ -39,9 +31,7 @@ class Holder(Protocol):
 
     panel: Any
 
-    def shows(self, state: ViewState) -> bool:
-        """True if it is a view of this state."""
-        ...
+    def shows(self, state: ViewState) -> bool: ...
 
 
 _holders: Final[weakref.WeakValueDictionary[str, Holder]] = weakref.WeakValueDictionary()
@@ -61,13 +51,7 @@ def is_place(value: Any) -> bool:
 
 
 def place(title: str, sidebar: bool | Area) -> PanelPlace | None:
-    """The place that `sidebar` asks for; None for the cell.
-
-    Raises
-    ------
-    UsageError
-        If `sidebar` is not True, False, ``"left"`` or ``"right"``.
-    """
+    """The place that `sidebar` (a bool, ``"left"`` or ``"right"``; else a `UsageError`) asks for; None for the cell."""
     if sidebar is False:
         return None
     if sidebar is not True and not (isinstance(sidebar, str) and sidebar in _SIDES):
@@ -84,7 +68,7 @@ def place(title: str, sidebar: bool | Area) -> PanelPlace | None:
 
 
 def settle(widget: Holder, title: str, now: PanelPlace | None) -> None:
-    """Note the place of a widget; called at first and when a person moves or closes its panel."""
+    """Note the place of a widget, at first and when a person moves or closes its panel."""
     if now is not None:
         _last[title] = now
         _holders[title] = widget
@@ -95,11 +79,8 @@ def settle(widget: Holder, title: str, now: PanelPlace | None) -> None:
 def listing() -> Any:
     """The Inspections of this kernel's notebook, for the list in JupyterLab.
 
-    Returns
-    -------
-    IPython.display.JSON
-        A list of objects with `token`, `name`, `title`, `verdict`, `level` and `area`. Verdict and level are None
-        until something else computed them: a list computes nothing.
+    A list of objects with `token`, `name`, `title`, `verdict`, `level` and `area`. Verdict and level are None until
+    something else computed them: a list computes nothing.
     """
     from IPython.display import JSON
 
@@ -107,13 +88,7 @@ def listing() -> Any:
 
 
 def listed(token: str) -> ViewState:
-    """The view state of an entry of the list, by its token.
-
-    Raises
-    ------
-    UsageError
-        If it is gone.
-    """
+    """The view state of an entry of the list; a `UsageError` if it is gone."""
     state = _listed.get(token)
     if state is None:
         raise UsageError("this Inspection is gone; ask for the list again")

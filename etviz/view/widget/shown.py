@@ -26,7 +26,7 @@ class Shown:
 
     @property
     def selected(self) -> int | None:
-        """Index of the selected row, None if no row is selected; set it to select a row in every view."""
+        """Index of the selected row, or None; set it to select a row in every view."""
         return self.view.selected
 
     @selected.setter
@@ -60,9 +60,9 @@ class Shown:
         Parameters
         ----------
         sidebar
-            Show it in a side panel of JupyterLab, ``"left"`` or ``"right"``; True for the side where the panel of this
-            title was, at first the right one. It replaces the panel of this title. Where there is no side panel, the
-            cell shows the view and a hint.
+            ``"left"`` or ``"right"``: in this side panel of JupyterLab; True for the last side of this title's panel,
+            at first the right one. It replaces the panel of this title. Without side panels, the cell shows the view
+            and a hint.
 
         Raises
         ------

@@ -62,13 +62,7 @@ class ViewState(traitlets.HasTraits):
 
     @property
     def analysis(self) -> Analysis:
-        """The program whose rows the views show.
-
-        Raises
-        ------
-        UsageError
-            If they show no rows yet.
-        """
+        """The program of the views; a `UsageError` if they show no rows yet."""
         if self._analysis is None:
             raise UsageError("no call is open; click a token to open its call")
         return self._analysis
@@ -99,13 +93,7 @@ class ViewState(traitlets.HasTraits):
         return [other.analysis for other in self._others.values()]
 
     def method(self, name: str) -> ViewState:
-        """State of the views of a method, which is read once.
-
-        Raises
-        ------
-        UsageError
-            If the program has no such method.
-        """
+        """State of the views of a method, which is read once; a `UsageError` if the program lacks it."""
         own = self.analysis.findings.shown_method
         if name == own:
             return self
@@ -121,7 +109,6 @@ class ViewState(traitlets.HasTraits):
         return build_payload(self.analysis, self.beside)
 
     def attribute(self, params: dict[str, Any], progress: Callable[[int, int], None]) -> None:
-        """Attribute the error of a final output."""
         self.analysis.attribution(params.get("output"), params.get("run"), progress=progress)
 
     def static_html(self) -> str:

@@ -1,8 +1,8 @@
 """The anywidget: the traits of a view state, and answers to the view's questions.
 
 State is small and lives in traits; the view asks for data by message. A kernel subshell thread may answer while a cell
-runs, but not before the kernel was idle once. The payload is therefore part of the state that a view opens with: the
-first paint never waits for the cells below.
+runs, but not before the kernel was idle once. So the payload is part of the initial state: the first paint never waits
+for the cells below.
 """
 
 from __future__ import annotations
@@ -65,20 +65,13 @@ class InspectionWidget(anywidget.AnyWidget):
 
     Parameters
     ----------
-    state
-        State of the view; its traits and the widget's are the same.
     panel
         A place in a side panel (`etviz.view.widget.panel`), or None for the cell.
     commands
-        Commands that the view runs when it opens, each with its argument; the key ``?`` lists them:
-        ``["row.select 8", "tab.map", "filter.set is:fault"]``.
+        Commands that the view runs when it opens, each with its argument; the key ``?`` lists them: ``["row.select 8",
+        "tab.map", "filter.set is:fault"]``.
     options
-        Initial values of `selected`, `sort_by`, `descending`, `filter`, `expanded`, `height`, and ``layout=``.
-
-    Raises
-    ------
-    TypeError
-        If an option is unknown.
+        Initial values of the traits of `state`, and ``layout=``; others raise a `TypeError`.
     """
 
     # not paths: anywidget watches those, and keeps every widget for it
@@ -143,20 +136,13 @@ class InspectionWidget(anywidget.AnyWidget):
 
     @property
     def state(self) -> ViewState:
-        """State of the view.
-
-        Raises
-        ------
-        UsageError
-            If the view is closed, or its program was let go.
-        """
+        """State of the view; a `UsageError` if the view is closed, or its program was let go."""
         state = self._program()
         if state is None:
             raise UsageError("this view is closed" if self._closed else _LET_GO)
         return state
 
     def shows(self, state: ViewState) -> bool:
-        """True if this is a view of `state`."""
         return self._program() is state
 
     def _let_go(self, _program: object) -> None:
@@ -306,13 +292,7 @@ def mimebundle(state: ViewState, text: str, panel: PanelPlace | None = None, **k
 
 
 def show(state: ViewState, text: str, sidebar: bool | Area = False) -> None:
-    """Display the widget in the current cell, or in a side panel.
-
-    Raises
-    ------
-    UsageError
-        If `sidebar` is not True, False, ``"left"`` or ``"right"``.
-    """
+    """Display the widget in the current cell, or in a side panel; raises as `panel.place` does."""
     from IPython.display import display
 
     data, metadata = mimebundle(state, text, place(state.title, sidebar))
@@ -320,13 +300,7 @@ def show(state: ViewState, text: str, sidebar: bool | Area = False) -> None:
 
 
 def open_listed(token: str, area: Area) -> None:
-    """Open an entry of the side panels' list in a side panel, without a cell.
-
-    Raises
-    ------
-    UsageError
-        If the entry is gone, or `area` is no side.
-    """
+    """Open an entry of the list in a side panel, without a cell; a `UsageError` if it is gone, or `area` is no side."""
     state = listed(token)
     widget = InspectionWidget(state, panel=place(state.title, area))
     widget.observe(lambda change: widget.close() if change.new is None else None, "panel")
