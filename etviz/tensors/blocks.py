@@ -52,7 +52,7 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def floats(tensor: torch.Tensor, out: Floats | None = None) -> Floats:
-    """A (small) tensor as float64, in its shape; written to `out` if given."""
+    """A small tensor as float64."""
     tensor = tensor.detach()
     values = (tensor.float() if is_small(tensor) else tensor).numpy()
     if out is None:
@@ -74,14 +74,14 @@ def take(tensor: torch.Tensor, at: Ints) -> Floats:
 
 
 def blocks(*tensors: torch.Tensor, size: int = BLOCK) -> Iterator[tuple[Floats, ...]]:
-    """Blocks of at most `size` elements of several tensors of one shape, together."""
+    """Blocks of up to `size` elements of tensors of one shape."""
     sides = [flat(tensor) for tensor in tensors]
     for start in range(0, sides[0].numel(), size):
         yield tuple(floats(side[start : start + size]) for side in sides)
 
 
 def pairs(*tensors: torch.Tensor) -> Iterator[tuple[Floats, ...]]:
-    """The same, without the elements that are non-finite in any tensor."""
+    """Blocks without the elements that are non-finite in any tensor."""
     for values in blocks(*tensors):
         keep = finite(*values)
         yield values if keep is None else tuple(block[keep] for block in values)
@@ -101,7 +101,7 @@ def finite(*arrays: Floats) -> npt.NDArray[np.bool_] | None:
 
 
 def class_counts(reference: Floats, runtime: Floats) -> Ints:
-    """Elements of a pair of blocks by class of the reference (row) and of the runtime (column)."""
+    """Elements by class of the reference (row) and of the runtime (column)."""
     classes = (
         np.select([np.isnan(block), np.isposinf(block), np.isneginf(block)], [3, 1, 2], 0)
         for block in (reference, runtime)
@@ -110,7 +110,7 @@ def class_counts(reference: Floats, runtime: Floats) -> Ints:
 
 
 def whole(value: object, name: str) -> int:
-    """An argument as an int; raises `UsageError` for anything else, including bools and fractions."""
+    """An argument as an int; a `UsageError` for anything else, including bools and fractions."""
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError

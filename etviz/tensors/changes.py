@@ -148,7 +148,7 @@ def _became(a: Floats, b: Floats) -> str:
 
 
 def part_name(ndim: int, axis: int, indices: Sequence[int]) -> str:
-    """``row 3``, ``columns 1 and 2``, ``channel 0``: indices of an axis of a weight.
+    """Indices of an axis of a weight in words.
 
     Examples
     --------

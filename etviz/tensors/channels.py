@@ -30,14 +30,14 @@ class AxisSums:
 
 @dataclass(slots=True)
 class ChannelError:
-    """The error for each index of one axis.
+    """The error for each index of one axis, in float64.
 
     Attributes
     ----------
     rmse, max_abs
-        float64, in the tensor's units; NaN without a finite pair.
+        In the tensor's units; NaN without a finite pair.
     share
-        float64, share of the tensor's Σd²; 0 everywhere without an error.
+        Share of the tensor's Σd²; 0 everywhere without an error.
     """
 
     axis: int
@@ -49,17 +49,9 @@ class ChannelError:
 
 
 def channel_error(reference: torch.Tensor, runtime: torch.Tensor, axis: int) -> ChannelError:
-    """RMSE, largest error and share of the squared error for each index of an axis.
+    """RMSE, largest error and share of the squared error for each index of an axis; a scalar counts as shape ``(1,)``.
 
-    Parameters
-    ----------
-    reference, runtime
-        Tensors of the same shape. A scalar counts as shape ``(1,)``.
-
-    Raises
-    ------
-    UsageError
-        If the tensors can't be compared or the axis does not exist.
+    A `UsageError` if the tensors can't be compared or the axis does not exist.
     """
     check_pair(reference, runtime)
     shape = tuple(runtime.shape) or (1,)
@@ -78,7 +70,7 @@ def channel_error(reference: torch.Tensor, runtime: torch.Tensor, axis: int) -> 
 
 
 def axis_sums(reference: torch.Tensor, runtime: torch.Tensor, axis: int) -> AxisSums:
-    """Σd², Σr², max|d| and number of pairs for each index of an axis (0 ≤ `axis` < ndim)."""
+    """`AxisSums` of an axis from 0 to ndim − 1."""
     shape = tuple(runtime.shape)
     size = shape[axis]
     outer, inner = (int(np.prod(part, dtype=np.int64)) for part in (shape[:axis], shape[axis + 1 :]))

@@ -86,18 +86,11 @@ class _Comparator:
 
 
 def choose(given: Iterable[Any] | None) -> CustomMetrics:
-    """The metrics of one call.
+    """The metrics of one call: names, `Metric` objects, upstream comparators; None for all registered.
 
-    Parameters
-    ----------
-    given
-        Each a name of ``etviz.metrics``, a `Metric`, or an upstream comparator (an instance or its class; the class
-        names the column). None for all registered metrics.
 
-    Raises
-    ------
-    UsageError
-        If an item is none of these.
+
+    A comparator is an instance or its class; the class names the column. A `UsageError` for other items.
     """
     if given is None:
         return CustomMetrics(tuple(METRICS.registered.values()))

@@ -1,7 +1,4 @@
-"""Maps of an error: along one axis, and in a 2-D slice.
-
-All functions work in blocks, honour strides, and skip pairs that are not finite in both.
-"""
+"""Maps of an error in a 2-D slice, by blocks; pairs count that are finite in both."""
 
 from __future__ import annotations
 
@@ -37,8 +34,7 @@ class ErrorMap:
         float64, ``(height, width)``. Each cell shows the largest ``|error|`` of its block, or its value of largest
         magnitude with the sign. NaN if the block holds a non-finite element.
     kinds
-        uint8, as `values`: 0 for finite, 1 for +Inf, 2 for −Inf, 3 for NaN. A map of the error shows the runtime's
-        first.
+        uint8, as `values`: 0 finite, 1 +Inf, 2 −Inf, 3 NaN. A map of the error shows the runtime's first.
     low, high
         Least and largest finite value of the cells; NaN without one.
     """

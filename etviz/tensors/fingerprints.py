@@ -1,9 +1,9 @@
 """Fingerprints: cheap tests of a bad pair of tensors that name the likely class of bug. They are hypotheses.
 
-A fingerprint predicts the runtime's values p from the reference's. Its score is the share of the squared error that
-the prediction explains, ``1 − (Σ(q − p)² / (n − k)) / (Σ(q − r)² / n)``: the adjusted coefficient of determination (H.
-Theil, "Economic Forecasts and Policy", 1961) with `k` fitted parameters, so fitting noise scores zero. Pairs whose
-error is ordinary rounding (`metrics.level`) have no fingerprint.
+A fingerprint predicts the runtime's values p from the reference's. Its score is the explained share of the squared
+error, ``1 − (Σ(q − p)² / (n − k)) / (Σ(q − r)² / n)``: the adjusted coefficient of determination (H. Theil, "Economic
+Forecasts and Policy", 1961) with `k` fitted parameters, so fitting noise scores zero. Pairs whose error is ordinary
+rounding (`metrics.level`) have no fingerprint.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class TensorPair:
 
 
 def adjusted(left: float, error: float, count: int, parameters: int = 0) -> float:
-    """Explained share (0 to 1) of the squared error `error` of `count` pairs when `left` remains."""
+    """Explained share (0 to 1) of the squared error of `count` pairs when `left` remains."""
     if not (error > 0.0 and math.isfinite(error) and count > parameters):
         return 0.0
     explained = 1.0 - (left / (count - parameters)) / (error / count)
@@ -222,7 +222,7 @@ def percent(share: float) -> str:
 def fingerprints(
     reference: torch.Tensor, runtime: torch.Tensor, *, scale: float | None = None, force: bool = False
 ) -> list[Fingerprint]:
-    """Likely classes of bug of a pair, best first.
+    """Likely classes of bug of a pair, best first: those with a score of `LEAST` or more, which may apply together.
 
     Parameters
     ----------
@@ -232,11 +232,6 @@ def fingerprints(
         Step of the value's quantization grid, if any.
     force
         Also test a pair whose error its precision explains.
-
-    Returns
-    -------
-    list of Fingerprint
-        Those with a score of 0.6 or more. Several may apply at once.
 
     Raises
     ------
@@ -536,10 +531,10 @@ class _Maps:
     def score(self, region: npt.NDArray[np.bool_], tested: int) -> tuple[float, float, float]:
         """Score of an error's confinement to a region, the region's share of Σd², and its share of the elements.
 
-        The share of Σd² counts beyond the region's shares of the elements and of the reference's energy, since
-        rounding errors are large where values are large. At least a tenth of the region must be wrong by the
-        participation ratio (Σd²)² / Σd⁴, so that a few outliers do not count. And chance must not put that many wrong
-        elements into one of the `tested` regions: Chernoff's bound of a binomial distribution, ``tested·exp(-n·KL)``.
+        The share of Σd² counts beyond the region's shares of the elements and of the reference's energy, since rounding
+        errors are large where values are large. At least a tenth of the region must be wrong by the participation ratio
+        (Σd²)² / Σd⁴, so that a few outliers do not count. Chance must not put that many wrong elements into one of the
+        `tested` regions: Chernoff's bound of a binomial distribution, ``tested·exp(-n·KL)``.
         """
         share, fraction = _part(self.dd[region].sum(), self.dd.sum()), float(region.mean())
         expected = max(fraction, _part(self.rr[region].sum(), self.rr.sum()))

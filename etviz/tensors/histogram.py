@@ -1,7 +1,6 @@
 """The distribution of a pair of tensors: histograms on shared bins, statistics, worst elements.
 
-Two passes over a pair gather its content and its distribution. They are compiled (see `etviz.native`) with a NumPy
-fallback, and need no memory for large tensors.
+Two passes, compiled (`etviz.native`) with a NumPy fallback, gather it without memory for large tensors.
 """
 
 from __future__ import annotations
@@ -72,19 +71,9 @@ class Histogram:
 def histogram(
     reference: torch.Tensor | None, runtime: torch.Tensor, bins: int = 64, own: torch.Tensor | None = None
 ) -> Histogram:
-    """Histogram of a pair of tensors of one shape.
+    """Histogram of a pair of tensors of one shape in 1 to 4096 bins, which cover the float model's values (`own`) too.
 
-    Parameters
-    ----------
-    bins
-        Number of bins, from 1 to 4096.
-    own
-        Values of the float model; the shared bins cover them too.
-
-    Raises
-    ------
-    ValueError
-        If `bins` is out of range or the shapes differ.
+    A `ValueError` if `bins` is out of range or the shapes differ.
     """
     if not 1 <= bins <= 4096:
         raise UsageError(f"bins must be from 1 to 4096, found {bins}")
@@ -117,17 +106,14 @@ def statistics(values: torch.Tensor) -> Statistics:
 
 
 def counts_over(values: torch.Tensor, edges: Floats) -> Ints:
-    """Finite elements of a tensor in each bin; those beyond the edges are not counted."""
+    """Finite elements of a tensor in each bin; elements beyond the edges are not counted."""
     return _PairContent(None, values).count(edges, edges)[0]
 
 
 def worst_elements(reference: torch.Tensor, runtime: torch.Tensor, n: int = 10) -> list[dict[str, Any]]:
-    """The elements with the largest error; those non-finite in only one tensor come first.
+    """``index`` (a tuple), ``reference`` and ``runtime`` of the largest errors, worst first, exact elements omitted.
 
-    Returns
-    -------
-    list of dict
-        ``index`` (a tuple), ``reference``, ``runtime``, worst first. Exact elements are left out.
+    Elements that are non-finite in only one tensor come first.
     """
     best: list[tuple[float, int, float, float]] = []
     start = 0

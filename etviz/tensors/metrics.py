@@ -1,7 +1,4 @@
-"""The metrics: names, meanings, and their computation from one set of sums.
-
-`sums.py` gathers the sums of a pair of tensors in one pass. Everything here is arithmetic on them.
-"""
+"""The metrics: names, meanings, and their computation from the sums of one pass (`sums.py`)."""
 
 from __future__ import annotations
 
@@ -21,15 +18,13 @@ THRESHOLD: Final = 3.0
 """Severity threshold beyond which arithmetic does not explain a difference, for every value and dtype.
 
 Errors of many elements stay below 1 times their noise. The error of three or more independent elements exceeds 3 times
-their noise with a probability below `FALSE_ALARMS` (χ² distribution); for fewer elements the noise is wider.
-"""
+their noise with a probability below `FALSE_ALARMS` (χ² distribution); for fewer elements the noise is wider."""
 SEVERE: Final = 10.0
 """Severity that rounding never reaches, even if the law underestimates it threefold; tables show it in red."""
 BY_LAW, MEASURED, AT_LEAST = "law", "measured", "at least"
-"""How a noise was obtained: by law for one operator, from perturbed evaluations, or as a lower bound.
+"""Sources of a noise: by law for one operator, from perturbed evaluations, or as a lower bound.
 
-The bound suffices if the severity is below the threshold.
-"""
+The bound suffices if the severity is below the threshold."""
 
 
 class Noise(float):
@@ -66,8 +61,6 @@ class Metric:
         With ``r`` the reference, ``q`` the runtime value, ``d = q − r``, over the finite pairs.
     description
         One sentence for people.
-    higher_is_better
-        Polarity.
     unit
         ``""``, ``"dB"``, ``"ulp"`` or ``"share"``.
     thresholds
@@ -88,7 +81,7 @@ class Metric:
 
 
 REDUCTIONS: Final = ("mean", "sum", "max")
-"""How an elementwise metric becomes one number."""
+"""Reductions of an elementwise metric to one number."""
 
 
 class Metrics(dict[str, Metric]):
@@ -125,18 +118,13 @@ class Metrics(dict[str, Metric]):
         higher_is_better
             Polarity: which end of the column is worst.
         unit
-            For people: ``"dB"``, ``"share"`` (shown in percent), ``"ulp"`` or any other text.
+            ``"dB"``, ``"share"`` (shown in percent), ``"ulp"`` or any other text.
         preprocessing
             Applied to each of the two tensors, in their dtype, before `function`.
         reduce
             ``"mean"``, ``"sum"`` or ``"max"`` of an elementwise `function`; blocks bound the memory.
         description
             One sentence for people.
-
-        Returns
-        -------
-        Metric
-            The entry of ``etviz.metrics``.
 
         Raises
         ------
@@ -275,7 +263,6 @@ METRICS: Final = Metrics(
 metrics: Final = METRICS
 """`METRICS` under its public name, ``etviz.metrics``."""
 BUILT_IN: Final = tuple(METRICS)
-"""Names of the built-in metrics."""
 TAKEN: Final = frozenset(
     (
         *("event_block", "input_index", "instruction", "kind", "op", "backend", "output", "shape", "dtype"),
@@ -301,10 +288,10 @@ TOLERANCES: Final = {
 class Sums:
     """The sums of one pass over a pair of tensors, over the finite pairs.
 
-    `count` pairs of `elements`; `dd` = Σd², `ad` = Σ|d|, `max_d` = max|d|, `rr` = Σr², `qq` = Σq², `rq` = Σr·q,
-    `max_r` = max|r|, `close` elements within tolerance, `max_ulp` (NaN for integers). `classes` counts elements by
-    (reference, runtime) class: finite, +inf, −inf, NaN. `dd` is in units of `d_unit`², `rr`, `qq` and `rq` in units of
-    `r_unit`². The units are 1 unless squares leave the range of float64.
+    `count` pairs of `elements`; `dd` = Σd², `ad` = Σ|d|, `max_d` = max|d|, `rr` = Σr², `qq` = Σq², `rq` = Σr·q, `max_r`
+    = max|r|, `close` elements within tolerance, `max_ulp` (NaN for integers). `classes` counts elements by (reference,
+    runtime) class: finite, +inf, −inf, NaN. `dd` is in units of `d_unit`², `rr`, `qq` and `rq` in units of `r_unit`²,
+    which are 1 unless squares leave the range of float64.
     """
 
     elements: int = 0
@@ -348,10 +335,9 @@ class Sums:
 
 
 def evaluate(sums: Sums, dtype: str, scale: float | None = None) -> dict[str, float]:
-    """Every metric from the sums of one pair, `sums.sums_of`.
+    """Every metric from the sums of one pair; NaN without a finite pair, and for `max_ulp` of integers.
 
-    The runtime value's dtype and the step of its quantization grid decide which error is unavoidable. NaN without a
-    finite pair, and for `max_ulp` of integers.
+    The runtime value's dtype and the step of its quantization grid decide which error is unavoidable.
     """
     n = sums.count
     share = sums.close / sums.elements if sums.elements else 1.0

@@ -36,17 +36,10 @@ class Scatter:
 
 
 def scatter(reference: torch.Tensor, runtime: torch.Tensor, bins: int = 64) -> Scatter:
-    """Count pairs by both values. The density shows a scale, an offset or a clipped range.
+    """Count pairs by both values, in 1 to 1024 bins per side; the density shows a scale, an offset or a clipped range.
 
-    Parameters
-    ----------
-    bins
-        Bins per side, from 1 to 1024. Integers of a smaller range get one bin per number.
-
-    Raises
-    ------
-    UsageError
-        If the tensors can't be compared or `bins` is out of range.
+    Integers of a smaller range get one bin per number. A `UsageError` if the tensors can't be compared or `bins` is out
+    of range.
     """
     check_pair(reference, runtime)
     if not 1 <= whole(bins, "bins") <= _MOST_BINS:

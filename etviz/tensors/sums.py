@@ -1,7 +1,7 @@
 """One pass over a reference and a runtime tensor that gathers everything the metrics need.
 
-The pass works in blocks of `BLOCK` elements that fit the cache, so no large tensor is copied as float64. Non-finite
-elements are counted by class and left out of the sums; they never become 0.
+Blocks of `BLOCK` elements fit the cache, so no large tensor is copied as float64. Non-finite elements are counted by
+class and left out of the sums; they never become 0.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def _distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
 def _scale(sums: Sums, reference: torch.Tensor, runtime: torch.Tensor) -> None:
     """Gather the squares again, in units near the largest value, if they became 0 or infinite.
 
-    The units are powers of two, so dividing by them is exact.
+    Powers of two as units divide exactly.
     """
     d_unit, r_unit = _unit(sums.max_d), _unit(sums.max_r)
     dd = rr = qq = rq = 0.0
