@@ -69,13 +69,7 @@ class CallLog:
     cut: str = ""
 
     def inputs(self, method: str | None = None) -> list[Any]:
-        """The inputs of a method's calls, as `etviz.load` takes them, with its name where there are several.
-
-        Raises
-        ------
-        UsageError
-            If there is no call of it.
-        """
+        """A method's inputs, as `etviz.load` takes them, with its name if there are several; raises `UsageError`."""
         names = sorted({call.method for call in self.calls})
         if not names or (method is not None and method not in names):
             said = f"the method {method!r}" if method is not None else "a method"

@@ -48,22 +48,17 @@ def read_inputs(
 ) -> list[tuple[Any, ...]]:
     """The inputs of each execution that files hold.
 
-    Parameters
-    ----------
-    path
-        One file or several. ``.safetensors``, ``.npz`` or a dict in a ``.pt``: one execution's tensors, by the names of
-        the method's inputs, else in the order of the numbers in their names, else of their names. ``.npy``: one tensor.
-        ``.pt``: a tensor, or a tuple or list of them; a list of tuples holds several executions. A text file
-        (``input_list.txt``): for each execution a line with paths of raw files (or ``name:=path``) beside it. Anything
-        else is the raw file of one input, which may state its type: ``x.bin:float32:1x3x224x224``. Files with one input
-        each make an execution when there are as many as the method takes.
-    method, graph
-        Give the names of the inputs, and dtype and shape of raw files.
+    ``.safetensors``, ``.npz`` or a dict in a ``.pt``: one execution, by the names of the method's inputs, else in the
+    order of the numbers in their names, else of their names. ``.npy``: one tensor. ``.pt``: a tensor, or a tuple or
+    list of them; a list of tuples holds several executions. A text file (``input_list.txt``): for each execution a line
+    with paths of raw files (or ``name:=path``) beside it. Anything else is the raw file of one input, which may state
+    its type: ``x.bin:float32:1x3x224x224``. Files with one input each make an execution when there are as many as the
+    method takes.
 
     Raises
     ------
     ArtifactError
-        If a file is missing, damaged, too large, or has another length than its input.
+        If a file is too large, or has another length than its input.
     UsageError
         If a raw file's dtype or shape is not known, or files of one input each do not fill the last execution.
     """

@@ -1,8 +1,7 @@
 """Remembers which files this user's etviz wrote here, or a child process evaluated without harm.
 
-A file is identified by device, inode, size and times of change, so a copy or an edited file counts as another one. The
-ledger holds the most recent digests and is readable by its owner only. If it can't be read or written, no file is
-known.
+Device, inode, size and times of change identify a file, so a copy counts as another one. The ledger holds recent
+digests and is readable by its owner only. If it can't be read or written, no file is known.
 """
 
 from __future__ import annotations

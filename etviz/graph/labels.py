@@ -88,8 +88,8 @@ def _maker(inner: Graph, output: int) -> Node | None:
 def _speaker(inner: Graph, output: int) -> Node | None:
     """The operator whose module and source line stand for a delegate's output.
 
-    It is the output's maker. If the delegate's operators come from several modules, it is the most telling operator
-    that the output depends on; of several, the nearest to the output.
+    It is the output's maker. If the delegate's operators come from several modules, it is the most telling one that the
+    output depends on; of several, the nearest.
     """
     maker = _maker(inner, output)
     if maker is None or len({node.module for node in operators(inner.nodes) if node.module}) < 2:
@@ -189,8 +189,7 @@ def node_label(graph: Graph, node: Node) -> str:
 def operator_label(kind: str, op: str, reference_ops: str, output: float = 0) -> str:
     """Name of an operator in the table: a delegate's operators, or a kernel without ATen's namespace.
 
-    Outputs after the first get their number in brackets. Inside a delegate, quantize and dequantize are named after the
-    operators whose result they convert.
+    Inside a delegate, quantize and dequantize are named after the operators whose result they convert.
 
     Examples
     --------

@@ -202,8 +202,8 @@ class Grid:
     def saturated(self, floats: torch.Tensor, quantized: torch.Tensor) -> float:
         """Share of a float model's values that the grid clips, given the quantized integers of the same shape.
 
-        An element counts if its quantized value is `qmin` or `qmax` and its float value lies more than half a step
-        beyond that end, farther than rounding reaches.
+        An element counts if its quantized value is `qmin` or `qmax` and its float value is beyond by more than half a
+        step, farther than rounding reaches.
         """
         if not floats.numel():
             return 0.0

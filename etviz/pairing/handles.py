@@ -258,10 +258,10 @@ class Cut:
 class HandleGroups:
     """The values that a method's instructions give, according to debug handles.
 
-    `nodes` holds the method's skeleton by instruction, `handled` the instructions with debug handles. `reasons` are
-    those of instructions without a match. `makers` maps a value to its match and output; `cuts` maps an instruction to
-    its cut, unless its group has branches. `inputs` are the names of the graph's inputs by kind, `readers` the matched
-    instructions that read them.
+    `nodes` is the method's skeleton by instruction, `handled` the instructions with debug handles. `reasons` tell why
+    instructions have no match. `makers` maps a value to its match and output; `cuts` an instruction to its cut, unless
+    its group has branches. `inputs` are names of the graph's inputs by kind, `readers` the matched instructions that
+    read them.
     """
 
     def __init__(
@@ -377,8 +377,8 @@ class HandleGroups:
 def logged_by_itself(groups: HandleGroups, cut: Cut, log: RuntimeLog) -> dict[str, torch.Tensor]:
     """By name of a group's input: the value that its delegate logged.
 
-    A delegate does not identify its inputs, so only those with a unique shape and dtype are returned. Empty if it
-    logged a different number than its group reads, or if other instructions of the group may have made them.
+    A delegate does not identify its inputs, so only those with a unique shape and dtype are returned. Empty if it logged
+    another number than its group reads, or if other instructions of the group may have made them.
     """
     fitting = _fitting(groups, cut, log)
     taken = Counter(id(value) for values in fitting.values() for value in values)

@@ -251,8 +251,8 @@ def _module(stack: Any) -> str:
 def number_instructions(graph: Graph, instructions: list[str]) -> bool:
     """Give every node the id of its instruction; False where the two do not fit, and later nodes keep -1.
 
-    Nodes and instructions have the same order and are matched by operator. A static view has no instruction; jumps,
-    moves, and the instructions that count the rounds of a loop have no node.
+    Both have the same order and are matched by operator. A static view has no instruction; jumps, moves, and counts of
+    a loop's rounds have no node.
     """
     position = 0
     for node in graph.walk():
@@ -309,8 +309,8 @@ def check_reference(
 def capture_reference(program: ExportedProgram, method: str, constants: dict[str, torch.Tensor]) -> Graph:
     """A method's float graph, its weights added to `constants` as ``reference/<method>//<name>``.
 
-    Where it changes values in place it is made functional first (``relu_`` becomes ``relu``), which takes seconds on
-    large models; nodes keep the exported operator's name as `Node.origin`.
+    In-place changes become functional (``relu`` for ``relu_``), which takes seconds on large models; `Node.origin` keeps
+    the exported operator's name.
     """
     if not _is_functional(program):
         with quietly():

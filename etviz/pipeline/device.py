@@ -110,17 +110,12 @@ def run_elsewhere(
     """Run a program's method, and copy its files back.
 
     `command` has the placeholders ``{pte} {inputs} {etdump} {debug_buffer} {debug_buffer_size} {outputs} {method}
-    {data}``, or none: it gets the flags of `examples/cpp_runner`. etviz splits it into words as a shell does, and
-    starts it without a shell. `data` has the weights that are not in the `.pte`.
+    {data}``, or gets the flags of `examples/cpp_runner`. etviz splits it into words as a shell does, and starts it
+    without a shell. `data` has the weights that are not in the `.pte`.
 
-    Raises
-    ------
-    UsageError
-        If the command or `timeout` makes no sense, or a shell could read a file name that it would obey.
-    ArtifactError
-        If the method's name is no identifier, or `folder` can't be made or written to.
-    ExecutionError
-        If the command can't be started, fails, takes too long, or writes nothing. Files that came back stay.
+    `UsageError` if the command or `timeout` makes no sense, or a shell could obey a file name; `ArtifactError` if the
+    method's name is no identifier, or `folder` can't be written to; `ExecutionError` if the command can't be started,
+    fails, takes too long, or writes nothing. Files that came back stay.
     """
     if not method.isidentifier():
         raise ArtifactError(

@@ -66,18 +66,9 @@ def lower_elsewhere(
 ) -> dict[str, Path]:
     """Lower a model there into ``model.pte`` and, where it can, ``etrecord.bin``; return the files by kind.
 
-    Parameters
-    ----------
-    partitioner, quantizer, made_by
-        Names of callables (``package.module:name`` or ``file.py:name``), called there: they give the partitioner or a
-        list of them, the quantizer, and the model itself, which then takes the weights of `model`.
-
-    Raises
-    ------
-    LoweringError
-        If a step fails there; says which, and with which versions.
-    ExecutionError
-        If the process can't be started, crashes, or takes too long.
+    `partitioner` (or a list of them), `quantizer` and `made_by` (the model, which then takes the weights of `model`)
+    name callables, called there: ``package.module:name`` or ``file.py:name``. `LoweringError` says which step failed
+    there, and with which versions; `ExecutionError` if the process can't be started, crashes, or takes too long.
     """
     with Scratch() as scratch, room_for():
         values: dict[str, Any] = {"inputs": list(example_inputs)}

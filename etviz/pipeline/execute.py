@@ -89,20 +89,18 @@ def execute(
     debug_buffer_size
         Bytes; None takes the program's needs, and doubles them if the buffer was too small.
     timeout
-        Seconds for all executions, `etviz.pipeline.worker.DEFAULT_TIMEOUT` if None.
+        Seconds for all executions.
     progress
         Called with the number of finished executions.
     data
-        File with the weights that are not in the `.pte` (`.ptd`).
+        File with the weights that are not in the `.pte`.
     python
-        Interpreter of the environment whose executorch runs it; empty for this one.
+        Interpreter of the environment whose executorch runs it.
     passing
         True if the files are temporary, so the ledger need not know them.
 
     Raises
     ------
-    ArtifactError
-        If the `.pte` can't be read, or a file can't be written.
     ExecutionError
         If the child process fails, crashes, or exceeds the time limit, or `cancel` is set.
     UsageError

@@ -201,8 +201,7 @@ def run_program(content: bytes, pte: Path, inputs: Sequence[Any]) -> Outputs:
 def widest(attempt: Callable[[Sequence[str]], Outputs], candidates: Sequence[str]) -> ShownInside:
     """As many candidates as the backend returns at once.
 
-    Halves of a refused group are tried again, so one value that it can't return costs a few attempts, and no other
-    value.
+    Halves of a refused group are tried again, so one value costs a few attempts, and no other value.
     """
     names = list(candidates)
     try:

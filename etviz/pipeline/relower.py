@@ -86,20 +86,10 @@ class Piece:
 class AloneRun:
     """The result of running a piece alone.
 
-    Attributes
-    ----------
-    values
-        Inner values by name, mapped from a file.
-    left_out
-        Why the other candidates have no value.
-    plain
-        The outputs of the piece without added inner values; None if `outputs` equal the runtime's bit for bit.
-    lowered
-        True if the piece was lowered again; else what the program holds for it ran.
-    implementation
-        What computed it, in words; empty for the backend's own kernels.
-    parts
-        Operators that the backend runs as part of another one.
+    `values` are inner values by name, mapped from a file, and `left_out` has reasons for other candidates. `plain` are
+    the piece's outputs without added inner values, None if `outputs` equal the runtime's bit for bit. `lowered` if the
+    piece was lowered again, not run from the program. `implementation` says what computed it, empty for the backend's
+    own kernels. `parts` are operators that the backend runs as part of another one.
     """
 
     outputs: list[torch.Tensor]
@@ -125,15 +115,9 @@ def run_alone(
     """Run a piece on its inputs, with the candidates that the backend can return as further outputs.
 
     If the program is known and the backend has an interpreter, the delegate runs as it is in the `.pte`. Else, and for
-    `keep_pte`, the piece is lowered again. `timeout` is seconds (`etviz.pipeline.worker.DEFAULT_TIMEOUT` if None);
-    `progress` gets the steps done and their number.
-
-    Raises
-    ------
-    BackendRefusedError
-        If the piece can't be lowered, or can't run, even without further outputs.
-    ExecutionError
-        If the child process crashes, takes too long, or is cancelled.
+    `keep_pte`, the piece is lowered again. `timeout` is seconds; `progress` gets the steps done and their number.
+    `BackendRefusedError` if the piece can't be lowered or run, even without further outputs; `ExecutionError` if the
+    child process crashes, takes too long, or is cancelled.
     """
     bars: Any = partial(tqdm, disable=True) if quiet else tqdm  # `disable=False` would win over TQDM_DISABLE
     with (

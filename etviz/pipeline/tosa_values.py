@@ -1,8 +1,7 @@
 """Runs the TOSA graph of a delegate in Arm's reference model, and finds in it the values of the delegate's operators.
 
-Each operator of the delegate became a group of TOSA operators, which carry its name. Its value is the group's tensor
-that leaves the group and has its shape and dtype. Arm's passes lose the name of a table; it belongs to the operator
-that reads the same values.
+Each operator became a group of TOSA operators, which carry its name. Its value is the tensor that leaves the group and
+has its shape and dtype. Arm's passes lose the name of a table; it belongs to the operator that reads the same values.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The process that runs programs and lowers pieces of them: the runtime may abort it, a backend may crash or hang.
 
-Its imports cost seconds, so it stays for the next request, and `warm` starts it early. It ends with its parent, after
-an idle time, and when a request crashes it, takes too long, is cancelled or interrupted; the next request starts a new
-one.
+Its imports cost seconds, so it stays, and `warm` starts it early. It ends with its parent, after an idle time, and when
+a request crashes it, takes too long, or is interrupted; the next request starts a new one.
 """
 
 from __future__ import annotations
@@ -68,8 +67,8 @@ _OURS: Final = ("PYTHON", "VIRTUAL_ENV", "CONDA_", "__PYVENV_LAUNCHER__", "FLATC
 class Worker:
     """Answers requests in child processes that stay; each takes one request at a time.
 
-    The child's `module` has ``main(connection, parent)``, called with a file descriptor and the parent's process id;
-    `python` is the interpreter of another environment.
+    The child's `module` has ``main(connection, parent)``: a file descriptor and the parent's process id. `python` is
+    another environment's interpreter.
     """
 
     def __init__(self, module: str = "etviz.pipeline.child", python: str = "") -> None:

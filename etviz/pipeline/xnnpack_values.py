@@ -1,9 +1,9 @@
 """Finds the values of a delegate's graph in its XNNPACK payload, and makes them outputs of the payload.
 
-The bytes that ran are used, so every weight, grid and range is that of the run. A node of the payload matches the
-operator of its kind that reads the same values and, if that is not enough, carries the same debug handle. Nodes that
-XNNPACK inserted (changes of layout) are skipped. An operator that XNNPACK left out (an activation in the range of a
-convolution, a batch norm in its weights) is part of the value before it.
+The bytes that ran are used, so every weight, grid and range is that of the run. A node matches the operator of its kind
+that reads the same values and, if need be, carries the same debug handle. Nodes that XNNPACK inserted (changes of
+layout) are skipped. An operator that it left out (an activation in the range of a convolution, a batch norm in its
+weights) is part of the value before it.
 """
 
 from __future__ import annotations

@@ -138,12 +138,8 @@ def with_calls(
 ) -> bytes:
     """An ETDump with delegate calls added to its executions, in program order.
 
-    `move` gets each tensor's offset, scalar type and sizes in the order of logging, and returns its new offset.
-
-    Raises
-    ------
-    UsageError
-        If upstream can't read it: its writer breaks at float16 and bfloat16.
+    `move` gets each tensor's offset, scalar type and sizes in logging order, and returns its new offset. `UsageError`
+    if upstream can't read the dump: its writer breaks at float16 and bfloat16.
     """
     from executorch.devtools.etdump.serialize import _convert_from_flatcc, _convert_to_flatcc
     from executorch.exir.scalar_type import ScalarType

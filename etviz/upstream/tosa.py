@@ -95,13 +95,7 @@ def as_bfloat16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def run_reference_model(graph: bytes, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-    """The outputs of a TOSA graph by Arm's reference model.
-
-    Raises
-    ------
-    UsageError
-        If the reference model refuses the graph, or the specification leaves its result open.
-    """
+    """Outputs of a TOSA graph; `UsageError` if the model refuses it, or the specification leaves the result open."""
     import tosa_reference_model as model
 
     outputs, status = model.run(

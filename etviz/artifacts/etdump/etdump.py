@@ -27,7 +27,7 @@ _KNOWN_VERSION: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class RunBlock:
-    """ "Default" for loading, "Execute" for each execution; `bundled_input_index` is the bundled test case, or None."""
+    """Named "Default" for loading, "Execute" for runs; `bundled_input_index` is the bundled test case, or None."""
 
     name: str
     bundled_input_index: int | None

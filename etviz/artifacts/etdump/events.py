@@ -54,20 +54,10 @@ class TensorRef:
 class DebugEvent(NamedTuple):
     """A value that the runtime logged.
 
-    Attributes
-    ----------
-    chain, instruction_id
-        Chain -1 marks the framework's own values, whose instruction id is meaningless.
-    delegate_debug_id
-        The backend's identifier of a value inside a delegate.
-    kind
-        "tensor", "tensor_list", "int", "float", "double", "bool", "string", "null" or "unknown(…)".
-    value
-        A TensorRef, a tuple of them, a Python scalar, or None (the format can't hold a string).
-    is_output
-        True for an output of the whole program.
-    restored
-        True if etviz derived its place in the debug buffer (see `lost_values.py`).
+    Chain -1 marks the framework's own values, without an instruction id. `delegate_debug_id` is the backend's
+    identifier of a value inside a delegate. `kind` is "tensor", "tensor_list", "int", "float", "double", "bool",
+    "string", "null" or "unknown(…)"; the format can't hold a string's `value`. `is_output` marks outputs of the
+    program, `restored` values whose place etviz derived (`lost_values.py`).
     """
 
     chain: int
@@ -87,18 +77,11 @@ class DebugEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProfileEvents:
-    """The timed events of a block as columns.
+    """Timed events as columns.
 
-    Attributes
-    ----------
-    name
-        "OPERATOR_CALL", "DELEGATE_CALL", "Method::execute", a kernel's name, or None inside a delegate.
-    chain, instruction_id
-        int64. Chain -1 marks the framework's own events.
-    delegate_debug_id
-        int, str or None: the backend's identifier of an event inside a delegate.
-    start, end
-        uint64, in units of the device's clock.
+    `name` is "OPERATOR_CALL", "DELEGATE_CALL", "Method::execute", a kernel's name, or None inside a delegate. `chain`
+    (-1: the framework) and `instruction_id` are int64; `delegate_debug_id` is int, str or None; `start` and `end` are
+    uint64, in units of the device's clock.
     """
 
     name: npt.NDArray[np.object_]

@@ -45,10 +45,10 @@ class _MismatchError(Exception):
 
 
 def restore_lost_values(dump: ETDump, method: Method, buffer: DebugBuffer) -> ETDump:
-    """Add the lost values to a dump of executions of `method` only, each marked `restored`.
+    """Add the lost values to a dump of executions of `method` only.
 
-    A sentence in `problems` counts them, or says why their places are ambiguous. Lists of 16-bit tensors stay lost,
-    because the runtime writes only the first one.
+    A sentence in `problems` counts them, or says why their places are ambiguous. Lists of 16-bit tensors stay lost: the
+    runtime writes only the first.
     """
     if not dump.problems:
         return dump

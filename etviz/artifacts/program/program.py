@@ -59,22 +59,11 @@ _INSTRUCTIONS: Final = ("none", "kernel", "delegate", "move", "jump", "free")
 class TensorSpec:
     """A tensor as the program describes it.
 
-    Attributes
-    ----------
-    sizes
-        The shape, or its upper bound if the shape is dynamic.
-    dim_order
-        Dimensions from outermost to innermost in memory; (0, 2, 3, 1) is channels-last.
-    dynamism
-        "static", "dynamic_bound" or "dynamic_unbound" (then `sizes` is meaningless).
-    data_index
-        Index of its initial data, 0 for none.
-    memory
-        Planned (memory id, offset). None for constants and data that the caller provides.
-    external
-        True if its data is in a `.ptd`.
-    name
-        Qualified name in the model, which the program keeps for mutable buffers.
+    `sizes` are an upper bound if `dynamism` is "dynamic_bound", and meaningless if it is "dynamic_unbound" (else
+    "static"). `dim_order` lists dimensions from outermost to innermost in memory; (0, 2, 3, 1) is channels-last.
+    `data_index` is 0 without initial data. `memory` is the planned (memory id, offset), None for constants and data
+    that the caller provides. `external` data is in a `.ptd`. `name` is the qualified name that the program keeps for
+    mutable buffers.
     """
 
     scalar_type: int
@@ -116,14 +105,9 @@ def dense_strides(sizes: Sequence[int], order: Sequence[int]) -> tuple[int, ...]
 class ProgramValue:
     """One slot of a method's value table.
 
-    Attributes
-    ----------
-    kind
-        "tensor", "int", "bool", "double", "string", "null", "int_list", "double_list", "bool_list",
-        "tensor_list", "optional_tensor_list" or "unknown(…)".
-    value
-        A TensorSpec, a Python scalar, or a tuple. Elements of "int_list", "tensor_list" and "optional_tensor_list" are
-        value ids (None for an absent tensor).
+    `kind` is "tensor", "int", "bool", "double", "string", "null", "int_list", "double_list", "bool_list",
+    "tensor_list", "optional_tensor_list" or "unknown(…)". Elements of "int_list", "tensor_list" and
+    "optional_tensor_list" are value ids (None for an absent tensor).
     """
 
     kind: str
@@ -138,20 +122,10 @@ class ProgramValue:
 class Instruction:
     """One instruction.
 
-    Attributes
-    ----------
-    kind
-        "kernel", "delegate", "move", "jump" (if false), "free" or "unknown(…)".
-    operator
-        "aten::add.out" for a kernel call, else None.
-    args
-        Value ids. Kernel: the operator's arguments, then its result again. Delegate: inputs, then outputs.
-    inputs, outputs
-        Value ids that it reads and writes. A list of tensors is one value.
-    delegate
-        Index into the method's backends.
-    target
-        Where a jump continues if its input is false.
+    `kind` is "kernel", "delegate", "move", "jump" (if false), "free" or "unknown(…)"; a kernel's `operator` is like
+    "aten::add.out". `args`, `inputs` (read) and `outputs` (written) are value ids; a kernel's `args` are the operator's
+    arguments, then its result again, a delegate's its inputs, then outputs. `delegate` is an index into the method's
+    backends, `target` where a jump continues if its input is false.
     """
 
     chain: int
@@ -169,14 +143,8 @@ class Instruction:
 class Method:
     """An entry point of the program.
 
-    Attributes
-    ----------
-    instructions
-        Of all chains, in order. Programs have one chain today.
-    backends, compile_specs
-        Of each delegate: for example "XnnpackBackend", and (key, value) pairs.
-    payloads
-        Location of each delegate's bytes: (True, segment) or (False, index of the inline data).
+    `instructions` are of all chains, in order (programs have one today). `backends` ("XnnpackBackend"), `compile_specs`
+    ((key, value) pairs) and `payloads` ((True, segment) or (False, index of inline data)) are by delegate.
     """
 
     name: str
@@ -237,14 +205,8 @@ class Method:
 class Program:
     """A program file.
 
-    Attributes
-    ----------
-    constants
-        Start of each constant's data, by data index.
-    named
-        Data that delegates share, by key; XNNPACK stores its weights there.
-    external
-        Constants in a `.ptd`, by name; see `with_data_file`.
+    `constants` are starts of data, by data index; `named` data is shared by delegates (XNNPACK's weights), by key;
+    `external` constants are in a `.ptd`, by name.
     """
 
     path: str

@@ -57,16 +57,10 @@ class TensorPlace:
 class Record:
     """The lowered program as it was emitted.
 
-    Attributes
-    ----------
-    delegation
-        By method: ``{"delegated": {op: n}, "non_delegated": {op: n}, "subgraphs": n}``, counted before emission.
-    extra
-        Names of the tensors that are the representative inputs (``inputs``), and the keys above.
-    references
-        By method: the graph of the float model that the quantization split compares with.
-    tensors
-        The constants, weights and inputs that no ETRecord has, by name.
+    `delegation` holds counts before emission by method: ``{"delegated": {op: n}, "non_delegated": {op: n}, "subgraphs":
+    n}``. `extra` names the tensors that are the representative inputs (``inputs``), and has the keys above.
+    `references` are by method the float graphs of the quantization split. `tensors` are those that no ETRecord has, by
+    name.
     """
 
     graphs: dict[str, Graph]

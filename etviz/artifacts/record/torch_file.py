@@ -2,8 +2,8 @@
 
 `torch.load` with ``weights_only=True`` is the only reader, so no code in a file runs. The archive is first checked
 to hold no more than its bytes, and every tensor afterwards to be a plain one. In an active fake mode torch reads no
-data but notes each storage's offset; tensors then become slices of the mapped file. The code only pretends that a mode
-is active, because a real one takes a second to import and slows every tensor fifteen times.
+data but notes each storage's offset, so tensors become slices of the mapped file. The code only pretends that a mode
+is active: a real one takes a second to import and slows every tensor fifteen times.
 """
 
 from __future__ import annotations
