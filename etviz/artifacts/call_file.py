@@ -139,7 +139,6 @@ def call_file(path: PathLike) -> Path:
 
 
 def read_calls(path: PathLike) -> CallLog:
-    """Read the calls of a folder, or of its file."""
     name = str(call_file(path))
     data = memoryview(open_artifact(name, _WHAT, _ADVICE))
     start = len(MAGIC) + 4

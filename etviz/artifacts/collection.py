@@ -67,7 +67,7 @@ class Collection:
 
 
 def is_collection(source: PathLike) -> bool:
-    """False for an ETDump."""
+    """A text may hold base64; an ETDump is no collection."""
     path = Path(path_of(source, "an ETDump, a folder or an archive"))
     if path.is_dir():
         return True

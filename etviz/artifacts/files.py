@@ -171,7 +171,7 @@ def path_of(path: object, what: str) -> str:
 
 
 def open_plain(name: str) -> BinaryIO:
-    """Does not block on a pipe."""
+    """Open a file without blocking on a pipe."""
     return open(name, "rb", opener=_without_waiting)
 
 
@@ -250,7 +250,7 @@ def open_archive(data: memoryview) -> Generator[tuple[zipfile.ZipFile, dict[str,
 
 
 def stored_bytes(data: memoryview, info: zipfile.ZipInfo) -> memoryview:
-    """As a view; raises as `stored_at`."""
+    """A view of the member's bytes; raises as `stored_at`."""
     start = stored_at(data, info)
     return data[start : start + info.file_size]
 

@@ -177,7 +177,7 @@ class Vectors:
     dtype: str
 
     def ends(self) -> Ints:
-        """(n,), cumulative."""
+        """Cumulative ends, (n,)."""
         return np.cumsum(self.length)
 
     def positions(self) -> Ints:

@@ -75,7 +75,7 @@ def torch_dtype(name: str) -> torch.dtype | None:
 
 
 def scalar_type_name(code: int) -> str:
-    """Also for unknown types.
+    """Names unknown types, too.
 
     Examples
     --------

@@ -85,7 +85,7 @@ def sweep() -> None:
 
 @functools.lru_cache(64)
 def _sweep(parent: Path, prefix: str) -> None:
-    """Work once per place and up to a time limit, and not where anyone may rename files."""
+    """Works once per place and up to a time limit, and not where anyone may rename files."""
     end = time.monotonic() + _LONGEST
     with contextlib.suppress(OSError):
         mode = parent.stat().st_mode

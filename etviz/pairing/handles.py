@@ -377,8 +377,8 @@ class HandleGroups:
 def logged_by_itself(groups: HandleGroups, cut: Cut, log: RuntimeLog) -> dict[str, torch.Tensor]:
     """By name of a group's input: the value that its delegate logged.
 
-    A delegate does not identify its inputs, so only those with a unique shape and dtype are returned. Empty if it logged
-    another number than its group reads, or if other instructions of the group may have made them.
+    A delegate does not identify its inputs, so only inputs with a unique shape and dtype are returned. Empty if it
+    logged another number than its group reads, or if other instructions of the group may have made them.
     """
     fitting = _fitting(groups, cut, log)
     taken = Counter(id(value) for values in fitting.values() for value in values)

@@ -309,8 +309,8 @@ def check_reference(
 def capture_reference(program: ExportedProgram, method: str, constants: dict[str, torch.Tensor]) -> Graph:
     """A method's float graph, its weights added to `constants` as ``reference/<method>//<name>``.
 
-    In-place changes become functional (``relu`` for ``relu_``), which takes seconds on large models; `Node.origin` keeps
-    the exported operator's name.
+    In-place changes become functional (``relu`` for ``relu_``), which takes seconds on large models; `Node.origin`
+    keeps the exported operator's name.
     """
     if not _is_functional(program):
         with quietly():

@@ -102,7 +102,7 @@ def emulate(
 def _add_calls(
     etdump: Path, buffer: Path, known: dict[int, Interpreter], made: dict[int, list[_Made]], count: int
 ) -> None:
-    """Into the ETDump, and their values into the debug buffer, in the order of logging."""
+    """Add the calls to the ETDump, and their values to the debug buffer, in logging order."""
     writer = ValueWriter(buffer, append=True)
     executions = [list(_logged(writer, known, made, at)) for at in range(count)]
     content, ordered = buffer.read_bytes() if buffer.exists() else b"", bytearray()

@@ -47,7 +47,7 @@ def interpreter(python: Any) -> str:
 
 
 def versions_in(python: str) -> dict[str, str]:
-    """Of ``executorch``, ``torch`` and ``python``; raises `ExecutionError`."""
+    """Versions of ``executorch``, ``torch`` and ``python``; raises `ExecutionError`."""
     return worker_in(python).run({"work": "versions"}) if python else versions()
 
 
@@ -99,7 +99,7 @@ def lower_elsewhere(
 
 
 def failed(step: str, problem: str, found: Mapping[str, str]) -> str:
-    """The message, with the versions `found` there."""
+    """A message with the versions `found` there."""
     what = _STEPS.get(step, step).format(torch=torch.__version__)
     advice = f"; {_ADVICE}" if step == "read" else ""
     return f"executorch {found['executorch']} with torch {found['torch']} can't {what}: {problem}{advice}"

@@ -175,7 +175,7 @@ def _given(inputs: tuple[Any, ...]) -> str:
 def export(
     model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...], *, strict: bool, what: str = "model"
 ) -> ExportedProgram:
-    """Of a model, which may be one already; raises `LoweringError`."""
+    """The program of a model, which may be one already; raises `LoweringError`."""
     from torch.export import ExportedProgram
 
     if isinstance(model, ExportedProgram):
@@ -277,7 +277,7 @@ def _save_etrecord(manager: ExecutorchProgramManager, inputs: Sequence[Any], pat
 
 
 def _assigns(edge: EdgeProgramManager) -> bool:
-    """Upstream's passes overwrite buffers while parameters require gradients."""
+    """True if a method overwrites buffers, as upstream's passes do while parameters require gradients."""
     return any(edge.exported_program(name).graph_signature.buffers_to_mutate for name in edge.methods)
 
 

@@ -93,7 +93,7 @@ class Places:
                 self.last |= dict.fromkeys(operator.outputs, found)
 
     def _computes(self, group: Collection[str]) -> bool:
-        """What only moves elements may be done in another order."""
+        """True if a group computes: what only moves elements may be done in another order."""
         own = (item for item in self.tosa.operators if item.outputs and self.origins.get(item.outputs[0]) in group)
         return any(operator.kind not in _MOVES for operator in own)
 
@@ -110,13 +110,12 @@ class Places:
         return found[::-1]
 
     def meta(self, name: str) -> Meta | None:
-        """None if unknown."""
         operator, output = Uses(self.graph).value(name)
         metas = self._nodes[operator].outputs
         return metas[output] if output < len(metas) else None
 
     def fits(self, name: str, tensor: str) -> bool:
-        """In either layout, but for axes of size 1."""
+        """True if dtype and shape agree, in either layout and but for axes of size 1."""
         meta, found = self.meta(name), self.tosa.tensors.get(tensor)
         return meta is not None and found is not None and found.dtype == meta.dtype and bool(_orders(meta, found))
 
@@ -166,7 +165,7 @@ class Places:
                 after += [user.name for user in uses.users.get(owner, ())]
 
     def _before(self, name: str) -> str:
-        """The TOSA graph has no dequantize nodes."""
+        """The value before dequantize nodes, which the TOSA graph lacks."""
         node = self._nodes.get(name)
         while node is not None and (is_dequantize(node) or item_of(node) is not None):
             name = node.reads()[0]
@@ -187,7 +186,7 @@ class Places:
 
 
 def _orders(meta: Meta, tensor: TosaTensor) -> list[bool]:
-    """As it is (False), with channels last (True), or both."""
+    """Whether the tensor's channels come last: False, True, or both."""
     if not all(isinstance(size, int) for size in meta.shape):
         return []
     shape = tuple(map(int, meta.shape))

@@ -79,7 +79,7 @@ class Worker:
             os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        """In a fork, the processes are still the parent's."""
+        """Drop the processes: in a fork, they are still the parent's."""
         self._lock = threading.Lock()
         self._children: list[_Child] = []
         # Linux ends a process with the thread that started it, so that must be one that stays.
@@ -258,7 +258,7 @@ def _expected(python: str) -> str:
 
 
 def environment_of(python: str) -> dict[str, str]:
-    """Nothing of ours; the other environment's programs come first."""
+    """Variables without ours; the other environment's programs come first."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
     ours = {str(Path(sys.executable).parent), str(Path(sys.prefix) / "bin")}
     places = [place for place in own.get("PATH", os.defpath).split(os.pathsep) if place and place not in ours]

@@ -54,7 +54,6 @@ class ETDump:
 
 
 def read_etdump(path: PathLike) -> ETDump:
-    """Read an ETDump."""
     name = path_of(path, "an ETDump")
     data = open_artifact(path, "an ETDump", _ADVICE)
     if data[8:12] != b"ED00":

@@ -71,7 +71,6 @@ class BundledProgram:
 
 
 def read_bundled_program(path: PathLike) -> BundledProgram:
-    """Read a BundledProgram."""
     name = os.fspath(path)
     data = memoryview(open_artifact(path, "a BundledProgram", _ADVICE))
     if bytes(data[4:8]) != b"BP08":

@@ -81,7 +81,7 @@ class TensorSpec:
 
     @property
     def nbytes(self) -> int:
-        """At the upper bound of its sizes; 0 for an unknown scalar type."""
+        """Bytes at the upper bound of its sizes; 0 for an unknown scalar type."""
         known = SCALAR_TYPES.get(self.scalar_type)
         return math.prod(self.sizes) * known.itemsize if known else 0
 
@@ -229,7 +229,7 @@ class Program:
         return data[at] if at < len(data) else None
 
     def constant(self, spec: TensorSpec) -> memoryview | None:
-        """In memory order, None if the program has none."""
+        """Bytes in memory order, None if the program has none."""
         if spec.external:
             data = self.external.get(spec.name, memoryview(b""))
         elif 0 < spec.data_index < len(self.constants) and spec.memory is None:

@@ -168,11 +168,11 @@ class ETRecord:
 
     @property
     def further(self) -> list[str]:
-        """Those of `add_extra_export_modules`."""
+        """The programs that `add_extra_export_modules` added."""
         return [name for name in self.programs if not name.startswith(("exported_program", _EDGE, _TRANSFORMED))]
 
     def edge_graph(self, method: str) -> Graph:
-        """After transform passes, before delegation."""
+        """The graph after transform passes, before delegation."""
         return self.graph(self._edge_program(method))
 
     def edge_weights(self, method: str) -> TensorFiles:
@@ -182,7 +182,7 @@ class ETRecord:
         return next((start + method for start in (_TRANSFORMED, _EDGE) if start + method in self._members), "")
 
     def graph(self, name: str) -> Graph:
-        """`ArtifactError` if there is none."""
+        """A program; `ArtifactError` if there is none."""
         data = self.json(name)
         if data is None:
             raise ArtifactError(self.path, f"there is no program {name}", _ADVICE, where=name)
@@ -207,7 +207,7 @@ class ETRecord:
         return self._tensors.get(name)
 
     def representative_inputs(self) -> Any:
-        """A tuple, a list of tuples, or None; raises as `load_all`."""
+        """The reference's inputs: a tuple, a list of tuples, or None; raises as `load_all`."""
         from etviz.artifacts.record.torch_file import load_all
 
         data = self.member("representative_inputs")
