@@ -50,7 +50,7 @@ _RESIDENT: Final = 96 << 20
 _LONGEST_PATH: Final = 4096
 _LONGEST_NAME: Final = 255
 _MOST_LINKS: Final = 40
-"""As in Linux."""
+"""Maximum number of links to follow, as in Linux."""
 _MARKS: Final = (
     (8, b"ED00", "an ETDump"),
     (4, b"BP08", "a BundledProgram (.bpte)"),

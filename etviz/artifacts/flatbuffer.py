@@ -1,8 +1,8 @@
 """Checked, vectorised reading of flatbuffers.
 
-Upstream's `flatbuffers` runtime trusts every offset; this reader checks each offset and length first. All tables of a
+Upstream's `flatbuffers` runtime trusts every offset; this reader checks each one, and each length. All tables of a
 vector are read together, one column per field: thousands of events take milliseconds. The schema's depth is fixed, so
-cyclic offsets can't loop. A budget proportional to the file bounds the total work.
+cyclic offsets can't loop. A budget proportional to the file bounds the work.
 """
 
 from __future__ import annotations

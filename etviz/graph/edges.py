@@ -1,7 +1,7 @@
 """Edges between the nodes of the program tree: who reads which value.
 
-Edges join nodes of one level. They cross levels at a delegate's border: an inner operator reads an outer value, and an
-inner value becomes the delegate's output.
+Edges join nodes of one level, and cross levels at a delegate's border: an inner operator reads an outer value, an inner
+value becomes an output.
 """
 
 from __future__ import annotations

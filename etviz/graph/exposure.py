@@ -1,7 +1,7 @@
 """Which values inside a delegate exist at run time, and which are fused into another one.
 
 A quantized operator is dequantize, operator, activation and quantize; a batch norm disappears in the convolution's
-weights. Exposing a value in between would break the fusion and run another program.
+weights. Exposing a value in between would run another program.
 """
 
 from __future__ import annotations

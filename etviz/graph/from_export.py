@@ -1,7 +1,6 @@
 """Reads exported programs as `torch.export` serializes them (schema version 5 … 8).
 
-Upstream's `deserialize` is slow and evaluates expressions from the file with sympy. This reader walks the JSON and
-keeps symbolic sizes as text.
+Upstream's `deserialize` is slow and evaluates expressions from the file with sympy; here symbolic sizes stay text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The program's graph as plain data: what runs, on what, and where it came from.
 
-The emitted program of a record, a delegate's subgraph and the edge graph of an ETRecord have this form. It holds no
-tensors and needs no torch. `Graph.from_json` checks it, so every graph is safe to walk.
+Every graph that etviz evaluates has this form, without tensors and torch. `Graph.from_json` checks it, so every graph
+is safe to walk.
 """
 
 from __future__ import annotations

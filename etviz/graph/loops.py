@@ -1,9 +1,9 @@
 """Loops: `torch.map` and `scan` run a body once per row of some tensors and stack the results.
 
-Both have one form here. The node's arguments are ``(carries, rows, operands)``: the initial carries (none for a
-`map`), the tensors to slice, and what every round receives unchanged. The body takes these and the round's number, and
-returns the next carries and a row of each result. The emitter's own nodes (slicing a row, copying a carry) are part of
-the body, because the runtime executes and logs them.
+A node's arguments are ``(carries, rows, operands)``: the initial carries (none for a `map`), the tensors to slice, and
+what every round receives unchanged. The body takes these and the round's number, and returns the next carries and a row
+of each result. The emitter's nodes (slicing a row, copying a carry) are part of the body, because the runtime executes
+and logs them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rewrites operators that write to their arguments as operators that return what they write.
 
-The runtime writes a cache in place, and later readers see the new content. In a graph each value has one maker, so a
-writing call returns the new value after its results, and later readers refer to it.
+The runtime writes a cache in place. In a graph each value has one maker, so a writing call returns the new value after
+its results, and later readers refer to it.
 """
 
 from __future__ import annotations

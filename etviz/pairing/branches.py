@@ -1,8 +1,8 @@
 """Branches and loops in a program: which instructions belong to which branch or body.
 
-The emitter writes a branch in node order between jumps: a jump over the true branch, its instructions, a jump over the
-false branch, its instructions. A loop is its number of rounds, copies of the initial carries, the body, the round's
-end, a jump back, and the counter's reset. Instructions and nodes are walked together and matched by operator.
+The emitter writes a branch in node order: a jump over the true branch, its instructions, a jump over the false branch,
+its instructions. A loop is its number of rounds, copies of the initial carries, the body, the round's end, a jump back,
+and the counter's reset. Instructions and nodes are matched by operator.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Derives which edge value each runtime value is, from the `.pte` and the ETRecord alone.
 
-The program's instructions say which operator reads and writes which value, the ETRecord's edge graph says the same of
-the reference, and debug handles link the two. Each runtime value starts with all edge values that it could be and loses
-the values that its makers or readers rule out, until nothing changes. A value with one possibility is paired; others
-are left out. A pairing is never a guess.
+Instructions and the edge graph say which operator reads and writes which value, and debug handles link them. Each
+runtime value starts with all edge values that it could be and loses the values that its makers or readers rule out,
+until nothing changes. A value with one possibility is paired; others are left out. A pairing is never a guess.
 """
 
 from __future__ import annotations

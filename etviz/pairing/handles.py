@@ -2,8 +2,8 @@
 
 Instructions and operators form groups by handle, narrowed by names, shapes and execution order. A group is compared
 only if one pairing is possible: a kernel that is the only instruction with the only operator; the one value that
-leaves the group, made by its last instruction; or the outputs of its only instruction, if their shapes differ. All
-others are reported as grouped or not compared.
+leaves the group, made by its last instruction; or the outputs of its only instruction, if their shapes differ. Others
+are reported as grouped or not compared.
 
 A group's operators are cut out of the edge graph and evaluated on the runtime's inputs. Operators between two groups
 that no instruction claims are included if they only move elements, read sizes, or follow from the weights. If a group

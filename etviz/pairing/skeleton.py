@@ -1,7 +1,7 @@
 """The program's instructions without a recorded graph: from the `.pte`, the ETDump and the ETRecord.
 
-A skeleton has the form of a recorded graph without dataflow: one node per instruction, with the edge operators that a
-delegate's debug handles claim. It serves the tree, latency and coverage.
+A skeleton is a graph without dataflow: one node per instruction, with the edge operators that a delegate's debug
+handles claim. It serves the tree, latency and coverage.
 """
 
 from __future__ import annotations

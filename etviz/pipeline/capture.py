@@ -1,7 +1,7 @@
 """An ExecuTorch program, as it was emitted, to etviz's own graph form.
 
-`to_executorch()` rewrites the edge program in place, but nothing is lost: the out variants map back to functional
-operators one to one, and every instruction has one node. So the emitted program is all that exact pairing needs.
+`to_executorch()` rewrites the edge program in place, but exact pairing needs no more: the out variants map back to
+functional operators one to one, and every instruction has one node.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The process that `worker.py` starts: it runs programs, and lowers pieces of programs again.
 
-Requests come as JSON, tensors as torch files that are read with ``weights_only=True``.
+Requests come as JSON, tensors as torch files, read with ``weights_only=True``.
 """
 
 from __future__ import annotations

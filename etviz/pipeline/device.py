@@ -1,7 +1,6 @@
 """Runs a program with a runner that is not etviz's: a command on this machine, or on a device behind `adb`.
 
-Placeholders in the command name its files. Its output goes to a log, uninterpreted. Files are copied back one by
-one, so a failure keeps the files before it.
+Its output goes to a log, uninterpreted. Files are copied back one by one, so a failure keeps the files before it.
 
 File and method names come from other people, and a command may pass its words to a shell (``ssh``, ``sh -c``, a script
 that does either). No quoting survives an unknown number of shells, so `_fill` lets only plain characters into text
@@ -239,7 +238,7 @@ def _last_lines(log: Path) -> list[str]:
 def _call(command: Sequence[str], log: IO[bytes], timeout: float) -> int:
     """The command's process group ends with it, and with this process.
 
-    Processes that it started in other sessions continue if it ends well (the server of `adb`), and else end.
+    Processes in other sessions continue if it ends well (the server of `adb`), and else end.
     """
     name, end = Path(command[0]).name, time.monotonic() + timeout
     mark = f"{_MARK}={secrets.token_hex(16)}"

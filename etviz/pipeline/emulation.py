@@ -1,8 +1,8 @@
 """Runs a program whose backends this machine lacks, each of their delegates in its reference implementation.
 
 For each delegate call, the program is run up to it; the backend's interpreter computes the call; the results are
-inputs of the following runs. The last run is whole. Its ETDump gets the interpreters' calls, so it reads like a
-device's; an event's metadata names what made the call.
+inputs of the following runs. The last run is whole. Its ETDump gets the interpreters' calls, named in the metadata of
+their events, and reads like a device's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Lowers a model in another environment, with the executorch and the torch that are installed there.
 
-The model travels as a program that torch.export saved, or is made and exported there; inputs travel as torch files.
+The model travels as a program that torch.export saved, or is made and exported there.
 """
 
 from __future__ import annotations

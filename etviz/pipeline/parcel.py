@@ -1,8 +1,8 @@
 """Values as JSON and one file of tensors, exchanged between two processes without pickle.
 
 Plain values, containers, tensors, arrays, tables, and etviz's errors, dataclasses and kinds of float can travel.
-Unpacking runs no code: a dataclass gets its fields and no constructor is called. Objects that both processes have
-travel by the name that a `Known` gives them, for example a node of the graph or a tensor in the debug buffer.
+Unpacking runs no code: a dataclass gets its fields, and no constructor is called. Objects of both processes (nodes,
+tensors in the debug buffer) travel by the name that a `Known` gives them.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ Marks = Mapping[str, dict[str, Any]]
 class _Builder:
     """The fx graph under construction; `values` holds a fake tensor, or a plain value, for each name.
 
-    fx writes the names of its nodes into code that it runs, so a name from a file is one there only as a plain word.
+    fx runs the names of its nodes as code, so a name from a file is kept only if it is a plain word.
     """
 
     graph: Any
@@ -237,8 +237,8 @@ def widest(attempt: Callable[[Sequence[str]], Outputs], candidates: Sequence[str
 def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Sequence[Any], pte: Path) -> ShownInside:
     """Run a payload of XNNPACK with inner values among its outputs: nothing is lowered.
 
-    The graph has the debug handles that the payload was made with (else `UsageError`); values that the payload lacks
-    are left out.
+    The graph has the debug handles that the payload was made with, else `UsageError`. Values that the payload lacks are
+    left out.
     """
     unpacked = unpack(payload)
     values = PayloadValues(graph, unpacked)
@@ -296,7 +296,7 @@ def own_payload(attempt: PieceProgram) -> tuple[Graph, Payload]:
 def alterations(attempt: PieceProgram, ran: Payload) -> list[tuple[str, str]]:
     """Differences to XNNPACK's payload for the piece here: names of operators, and what.
 
-    Empty if the two have different structure: then other options or another version lowered the program.
+    Empty for different structures: then other options or another version lowered the program.
     """
     _, own = own_payload(attempt)
     names = dict(enumerate(attempt.names))

@@ -1,9 +1,9 @@
 """Probe programs: a program's `.pte`, changed so that inner values are ordinary outputs.
 
 Every runtime returns outputs: a release build without event tracer, Java, Swift, a browser, a microcontroller. A probe
-is made from the `.pte` alone and lowers nothing again, so kernel calls and delegates' blobs are the shipped ones.
-Memory planning lets values overwrite one another, so each returned value gets separate memory; a budget limits the
-values of one probe. The last output of a probe is a constant that identifies the probe and its program.
+lowers nothing again, so kernel calls and delegates' blobs are the shipped ones. Memory planning lets values overwrite
+one another, so each returned value gets separate memory, within a budget. The last output of a probe identifies it and
+its program.
 """
 
 from __future__ import annotations

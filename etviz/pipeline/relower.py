@@ -86,10 +86,10 @@ class Piece:
 class AloneRun:
     """The result of running a piece alone.
 
-    `values` are inner values by name, mapped from a file, and `left_out` has reasons for other candidates. `plain` are
-    the piece's outputs without added inner values, None if `outputs` equal the runtime's bit for bit. `lowered` if the
-    piece was lowered again, not run from the program. `implementation` says what computed it, empty for the backend's
-    own kernels. `parts` are operators that the backend runs as part of another one.
+    `values` are inner values by name, mapped from a file; `left_out` has reasons for other candidates. `plain` are the
+    outputs without added inner values, None if `outputs` equal the runtime's bit for bit. `lowered` if the piece was
+    lowered again, not run from the program. `implementation` is empty for the backend's own kernels. `parts` are
+    operators that the backend runs as part of another one.
     """
 
     outputs: list[torch.Tensor]
@@ -185,9 +185,9 @@ def _missing(interpreter: Interpreter) -> str:
 def alterations(
     piece: Piece, timeout: float | None = None, cancel: threading.Event | None = None
 ) -> list[tuple[str, str]]:
-    """Differences to XNNPACK's program for a piece here: names of operators, and what.
+    """Differences to XNNPACK's program for a piece here; see `piece_program.alterations`.
 
-    Empty for other backends, and if the two have different structure. Raises as `run_alone` does.
+    Empty for other backends. Raises as `run_alone` does.
     """
     if piece.ran is None or piece.graph.backend_id != BACKEND:
         return []

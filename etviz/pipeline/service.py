@@ -1,7 +1,7 @@
 """The common part of child processes: answer requests until the parent ends, and run a program on inputs.
 
-Some children run in environments without etviz and with another executorch and torch. This module imports only the
-standard library, `etviz.upstream.libraries`, and torch when there is something to run.
+Some children have no etviz, and another executorch and torch. This module imports only the standard library,
+`etviz.upstream.libraries`, and torch when there is something to run.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def spared_memory(most: int | None = None) -> Generator[None]:
     """Limit what this process allocates to three quarters of the free memory, and to `most` bytes.
 
     Allocations beyond the limit fail. Memory that libraries only reserve does not count. On systems without such a
-    limit a thread ends the process instead.
+    limit a thread ends the process.
     """
     spare = min(_free() * 3 // 4, sys.maxsize if most is None else most)
     limited = _limit(spare)

@@ -98,7 +98,7 @@ class Worker:
         cancel: threading.Event | None = None,
         called: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> dict[str, Any]:
-        """The answer to a request; setting `cancel` ends the process.
+        """The answer to a request.
 
         `ExecutionError` if the process can't be started, fails, crashes, takes too long, or `cancel` is set;
         `UsageError` if `timeout` is no positive number, or a library of `etviz.options.operator_libraries` can't be

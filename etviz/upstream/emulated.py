@@ -1,8 +1,8 @@
 # pyright: reportPrivateUsage=false
 """A `.pte` whose delegate calls become inputs, and an ETDump with the calls that the runtime then did not make.
 
-The calls' outputs get memory that nothing else uses, and become further inputs. Each call becomes a jump to the next
-instruction, so instructions keep their numbers.
+The calls' outputs get separate memory. Each call becomes a jump to the next instruction, so instructions keep their
+numbers.
 """
 
 from __future__ import annotations

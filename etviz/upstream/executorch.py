@@ -286,7 +286,7 @@ def is_view(node: FxNode) -> bool:
 
 @contextlib.contextmanager
 def quietly() -> Generator[None]:
-    """Keep log messages of upstream's libraries out of the user's notebook. Errors are raised as well.
+    """Keep log messages of upstream's libraries out of the user's notebook; errors are raised as well.
 
     Calls may nest and come from several threads. Messages of other libraries pass. Imports of executorch and torchao
     log that libraries for other machines can't be loaded.

@@ -1,9 +1,9 @@
 # pyright: reportPrivateUsage=false
 """Which library registers the operators of a namespace, for torch and for the runtime.
 
-A file's text names namespaces only: libraries come from the tables here, or from `etviz.options.operator_libraries`,
-which only the user sets. Children of other environments import this file too, so it needs only the standard library,
-torch and executorch.
+Files name namespaces only; libraries come from these tables, or from `etviz.options.operator_libraries`, which only the
+user sets. Children of other environments import this file too: it needs only the standard library, torch and
+executorch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Restores float16 and bfloat16 values that an ETDump lost.
 
-The runtime writes such a tensor into the debug buffer and then fails to describe it in the ETDump. The timed calls and
-the program give the offsets. Values are restored only if every described value lies exactly at its derived offset.
+The runtime writes such a tensor into the debug buffer and fails to describe it in the ETDump. The timed calls and the
+program give the offsets; values are restored only if every described value lies exactly at its derived offset.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Finds the events in an ETDump whose top structure is broken.
 
-The runtime's writer stops at an unsupported tensor type and leaves no valid file, but complete events are in the bytes.
-The writer fills its buffer from the end, so later events have lower addresses.
+The runtime's writer stops at an unsupported tensor type, with complete events in the bytes. It fills its buffer from
+the end, so later events have lower addresses.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A program's inputs and outputs as runners keep them: one file per value, raw bytes in memory order.
 
-Plain numbers are int64, float64 or one byte (bool). The files have no header, so their length is checked.
+Plain numbers are int64, float64 or one byte (bool). There is no header, so the length is checked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The operators of an XNNPACK delegate, from the program's bytes, and how two payloads differ.
 
-Nodes carry the debug handles of their operators. Re-lowering a piece gives the payload of the reference; the program
-that ran may hold other weights or another padding.
+Nodes carry the debug handles of their operators. The program that ran may hold other weights or another padding than
+the reference lowers to.
 """
 
 from __future__ import annotations

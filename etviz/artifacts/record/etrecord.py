@@ -1,7 +1,7 @@
-"""ETRecord: an uncompressed zip of graphs, weights and debug maps, read lazily.
+"""ETRecord: an uncompressed zip of graphs, weights and debug maps, read lazily as slices of the mapped file.
 
-Members are slices of the mapped file, graphs are plain JSON, and weights are views, copied on use. Graphs go through
-`etviz.graph.from_export`, because upstream's `deserialize` would evaluate expressions found in the file.
+Graphs go through `etviz.graph.from_export`, because upstream's `deserialize` would evaluate expressions found in the
+file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The record file (`model.etviz`): what exact pairing, introduced error and zoom need beside the `.pte`.
 
-A zip with `record.json` (the graphs of all methods, the location of every constant) and `tensors.safetensors` (the
-constants and float weights that the ETRecord lacks). It has a version and the checksum of its `.pte`, and no pickle.
+A zip with `record.json` (graphs of all methods, location of every constant) and `tensors.safetensors` (what the
+ETRecord lacks). It has a version and the checksum of its `.pte`, and no pickle.
 """
 
 from __future__ import annotations

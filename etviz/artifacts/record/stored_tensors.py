@@ -1,4 +1,4 @@
-"""Tensors in safetensors form inside a mapped file, read one at a time without copying the file.
+"""Tensors in safetensors form inside a mapped file, read one at a time.
 
 The lazy reader of safetensors opens a path; by then the path may name another file.
 """

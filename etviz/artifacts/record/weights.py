@@ -119,7 +119,7 @@ class CachedTensors(_Over):
 
 
 class Aligned(_Over):
-    """The same tensors, each at an address that is a multiple of `BOUNDARY`; unaligned ones are copied on each access.
+    """The same tensors at multiples of `BOUNDARY`; unaligned ones are copied on each access.
 
     A matrix product may round differently at other addresses of its operands. With aligned tensors, two files with the
     same numbers give the same bits.
