@@ -73,7 +73,7 @@ def debug(
         An eager `nn.Module`, or an `ExportedProgram`.
     example_inputs
         A tuple of the model's arguments; the comparison runs on them. Of a model that keeps state, also a list with
-        such a tuple for each call, which follow one another; the model is exported with the first.
+        such a tuple for each call in order; the model is exported with the first.
     recipe
         How to lower the model: ``"portable"``, ``"xnnpack"``, ``"xnnpack-int8"``, ``"openvino"``, ``"ethos-u55"`` and
         others (`etviz.recipe`), or an `etviz.recipe` of the next four arguments.
@@ -83,8 +83,10 @@ def debug(
         A PT2E quantizer, and an iterable of input tuples to calibrate it on; by default the example inputs.
     reference
         If `model` is quantized already, the float model that `Inspection.quantization` compares with; with a
-        `quantizer` etviz keeps the float model unasked. Else the right model: the run is compared with it
-        (`Inspection.against`), so a fault of the exported program itself is found.
+        `quantizer`
+        etviz keeps it. Else the right model: the run is compared with it (`Inspection.against`), so a fault of the
+        exported
+        program itself is found.
     strict
         Passed to `torch.export.export`.
     runner
@@ -193,17 +195,17 @@ def load(
 ) -> Inspection:
     """Read artifacts, as they come from a device or a runner, and compare them with their reference.
 
-    `Inspection.summary()` names what a missing piece makes impossible. Files may also be given as bytes, and the
-    ETRecord as upstream's object.
+    `Inspection.summary()` names what a missing piece makes impossible. Files may also be bytes, and the ETRecord
+    upstream's object.
 
     Parameters
     ----------
     etdump
-        The runtime's recording; or a folder, a zip, a gzip or a microcontroller's log (with base64 blocks) that has
-        it and others under the names that ExecuTorch's runners use. Several programs that belong together
+        The runtime's recording; or a folder, a zip, a gzip or a microcontroller's log (with base64 blocks) that has it
+        and others under the names that ExecuTorch's runners use. Several programs that belong together
         (``encoder.pte``, ``decoder.pte``) are a dict of these by name, or of dicts of this function's arguments:
         ``{"encoder": "enc/", "decoder": {"etdump": "dec.etdp", "pte": "decoder.pte"}}``. They become the `methods` of
-        one Inspection; the first is shown first, and each other is read when it is asked for.
+        one Inspection; the first is shown first, the others are read on request.
     outputs
         Outputs of a program, where there is no ETDump. Its final outputs: a list of tensors, numbers or raw files (a
         list of lists for several executions). Or the outputs of the probes of `etviz.probe`: a dict of lists by name
@@ -216,36 +218,36 @@ def load(
     pte
         The program.
     record
-        The record file for exact pairing; by default ``model.etviz`` beside the `.pte`, if it is there.
+        The record file for exact pairing; by default ``model.etviz`` beside the `.pte`.
     inputs
         The inputs of the run: a tuple, or a list with a tuple for each execution; or a file of them, or several
         (``.safetensors``, ``.npz``, ``.npy``, ``.pt``, a raw file, also as ``x.bin:float32:1x3x224x224``, or a list of
-        raw files); see the page "From artifacts". By default the ETRecord's, as far as what was logged proves them.
-        Of a program with several methods, the calls of all in order: ``[("prefill", (tokens, 0)), ("decode", …)]``.
+        raw files); see the page "From artifacts". By default the ETRecord's, as far as what was logged proves them. Of
+        a program with several methods, the calls of all in order: ``[("prefill", (tokens, 0)), ("decode", …)]``.
     calls
         A recording of the run's calls (`etviz.record_calls`), in place of `inputs`.
     method
         Name of the method, if the program has several.
     delegate_metadata_parser
-        Takes what a backend attached to the samples of an event (a list of bytes); what it returns is the column
+        Maps what a backend attached to the samples of an event (a list of bytes) to the column
         ``delegate_debug_metadatas`` of `Inspection.events`.
     source_time_scale
         Unit of the device's clock: ``ns``, ``us``, ``ms``, ``s`` or ``cycles``, or upstream's `TimeScale`; ``auto``
         takes cycles for a microcontroller's log, and else ns.
     delegate_time_scale_converter
-        For backends with a separate clock: takes the name of an event inside a delegate and a time of that
-        clock, and returns milliseconds.
+        For backends with a separate clock: maps the name of an event inside a delegate and a time of that clock to
+        milliseconds.
     introduced
-        Also replay every instruction on the runtime's own inputs. False takes about half the time; ask for it later
-        with `Inspection.compute_introduced`.
+        Also replay every instruction on the runtime's inputs. False takes about half the time; ask for it later with
+        `Inspection.compute_introduced`.
     metrics
         Further metrics, each a column: names that were registered with ``etviz.metrics.register``, or comparators of
-        the upstream Inspector (subclasses of `NumericalComparatorBase`), whose column is called as their class. By
-        default all that were registered.
+        the upstream Inspector (subclasses of `NumericalComparatorBase`), whose class names the column. By default all
+        that were registered.
     data
-        Weights that the program keeps outside of the `.pte` (`.ptd`): compared with the reference's.
+        Weights outside of the `.pte` (`.ptd`): compared with the reference's.
     timing
-        The ETDump of a run without a debug buffer, from which latencies are taken: logging values takes time too.
+        The ETDump of a run without a debug buffer, for latencies: logging values takes time too.
     reference
         The reference of total gaps, by default the lowered program; as for `Inspection.against`.
     libraries
@@ -345,7 +347,6 @@ def _load_programs(programs: Mapping[str, Any], named: Mapping[str, Any]) -> Ins
 
 
 def _inputs(inputs: Any, calls: PathLike | None, method: str | None) -> Any:
-    """The inputs of a run: given, in files, or recorded."""
     if calls is not None:
         if inputs is not None:
             raise UsageError("give either inputs= or calls=")
@@ -439,7 +440,7 @@ def _analysis(findings: Findings) -> Analysis:
 def _inspection(analysis: Analysis, read_method: Callable[[str], ViewState] | None = None) -> Inspection:
     """The user's object; starts the background zoom, which stops when no object and no view of it is left.
 
-    A zoom executes what the `.pte` holds for a delegate. So it starts unasked only for files written here.
+    A zoom executes what the `.pte` holds for a delegate, so it starts unasked only for files written here.
     """
     analysis.unfold()
     view = ViewState(analysis, read_method)
@@ -458,7 +459,7 @@ def compare(*inspections: Inspection, labels: Sequence[str] | None = None) -> Co
     inspections
         Two or more; the others are compared with the first.
     labels
-        A name for each; by default their titles, numbered where these are the same.
+        A name for each; by default their titles, numbered if equal.
 
     Raises
     ------

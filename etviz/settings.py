@@ -18,9 +18,8 @@ TENSORS: Final = ("none", "histograms", "worst")
 """Content of a report about tensors, in ascending order.
 
 ``none``: only the metrics of the table. ``histograms``: for every row the histograms of reference, runtime and error,
-their statistics and the counts of non-finite values. ``worst``: also the worst elements of the 50 worst rows, and
-error maps of the 20 worst rows.
-"""
+their statistics and the counts of non-finite values. ``worst``: also the worst elements of the 50 worst rows, and error
+maps of the 20 worst rows."""
 
 
 LOOK_INSIDE: Final = ("auto", "always", "never")
@@ -70,15 +69,15 @@ class Options(HasTraits):
         Maximum size of an embedded report. A larger one omits tensors, or shows only the table of the worst rows.
     look_inside
         Whether `debug` and `load` zoom in the background into delegates with more than a third of the program's
-        operators, or with an error beyond their precision. A zoom executes the delegate's payload in the
-        `.pte`. ``auto``: only if
+        operators,
+        or with an error beyond their precision. A zoom executes the delegate's payload in the `.pte`. ``auto``: only if
         etviz wrote the files on this machine. ``always``: for all files. ``never``: only `Inspection.zoom` and
         `Inspection.look_inside` zoom. The environment variable ``ETVIZ_LOOK_INSIDE`` sets the initial value, ``auto``
         without it.
     operator_libraries
         Libraries with your operators: names of modules, or paths of shared libraries. Each registers its operators with
-        torch, and their kernels with the runtime. etviz loads them in this process and in its child processes; it loads
-        executorch's libraries unasked. The argument `libraries` of `debug` and `load` adds to this list.
+        torch, and their kernels with the runtime. etviz loads them in this process and in its child processes;
+        executorch's need no entry. The argument `libraries` of `debug` and `load` adds to this list.
 
     Examples
     --------
@@ -135,12 +134,9 @@ options: Final = Options()
 
 
 def use_libraries(libraries: Iterable[str | os.PathLike[str]] | None) -> None:
-    """Load the libraries of the session and these, and add these to `options.operator_libraries`, files by full path.
+    """Load the session's and these libraries, and add these to `options.operator_libraries`, files by full path.
 
-    Raises
-    ------
-    UsageError
-        If it is no list of names, or a library can't be loaded.
+    A `UsageError` if it is no list of names, or a library can't be loaded.
     """
     named = [libraries] if isinstance(libraries, (str, os.PathLike)) else list(libraries or ())
     if not all(isinstance(name, (str, os.PathLike)) for name in named):

@@ -1,8 +1,8 @@
 """`etviz.compare`: two or more Inspections side by side, joined by operator.
 
-The same model on two backends, before and after a change, or in float and in int8. Rows are joined where both programs
-execute the same operator of the same module; delegates that a partitioner cut differently are joined by the source line
-of their last operator. All other rows stay alone: no row is joined by a guess.
+Rows are joined where both programs execute the same operator of the same module; delegates that a partitioner cut
+differently are joined by the source line of their last operator. All other rows stay alone: no row is joined by a
+guess.
 """
 
 from __future__ import annotations
@@ -111,8 +111,6 @@ class Comparison(Shown):
 
         Parameters
         ----------
-        n
-            Number of rows.
         by
             A metric; ``introduced_severity`` where it is known, else its total.
 
@@ -167,8 +165,6 @@ class Comparison(Shown):
         ----------
         path
             The file; it appears under this name when it is complete.
-        by
-            A metric.
         tensors
             As for `Inspection.to_html`.
 
@@ -261,8 +257,8 @@ def _one(gaps: pd.DataFrame) -> pd.DataFrame:
 def _join(tables: Sequence[pd.DataFrame], own: Sequence[int]) -> list[tuple[str, list[int | None]]]:
     """How each row is joined, and its index in every table.
 
-    Rows inside delegates, whose index is not below the number of `own` rows, are joined with each other and with own
-    rows that have no partner: one partitioner delegates what another one leaves to portable kernels.
+    Rows inside delegates, whose index is not below the number of `own` rows, are joined with each other and with
+    unpartnered own rows: one partitioner delegates what another one leaves to portable kernels.
     """
     rows = _join_once([table[table.index < count] for table, count in zip(tables, own, strict=True)])
     if any(len(table) > count for table, count in zip(tables, own, strict=True)):

@@ -8,7 +8,6 @@ from etviz import __version__
 
 
 def main() -> None:
-    """Run the command line; the console script."""
     if sys.argv[1:] == ["--version"]:  # needs none of the imports below
         sys.stdout.write(f"{__version__}\n")
         return

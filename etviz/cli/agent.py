@@ -68,13 +68,7 @@ def mcp(
 
 
 def server(folder: Path) -> MCPServer:
-    """Make the server of `mcp`.
-
-    Raises
-    ------
-    UsageError
-        If the SDK is not installed, or the folder does not exist.
-    """
+    """Make the server of `mcp`; a `UsageError` if the SDK is not installed, or the folder does not exist."""
     if importlib.util.find_spec("mcp") is None:
         raise UsageError("etviz mcp needs the Model Context Protocol's Python SDK: pip install 'etviz[mcp]'")
     from mcp.server.mcpserver import Image, MCPServer
@@ -166,7 +160,6 @@ class _Desk:
         return place, [self._below(item) for item in found if item.exists()]
 
     def free(self, name: str) -> Path:
-        """A free path in the folder."""
         names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
         return next(self._root / item for item in names if not (self._root / item).exists())
 

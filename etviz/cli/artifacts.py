@@ -66,7 +66,7 @@ def expanded(
     make: Callable[..., Any],
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Callable[..., None]:
-    """The command with the options of `make` instead of one parameter, which receives the result of `make`.
+    """The command with the options of `make` in place of one parameter, which receives the result of `make`.
 
     `more` are names and types of further options of `make`, None by default.
     """
@@ -93,7 +93,7 @@ def expanded(
 class Artifacts:
     """Paths by kind, None where the file does not exist; `inputs` names files with the inputs of the run.
 
-    `source` is what was named: the ETDump, or what holds it. `cycles` and `keep_alive` are as in `Collection`.
+    `source` is the ETDump, or its container, as named. `cycles` and `keep_alive` are as in `Collection`.
     """
 
     etdump: Path
@@ -127,13 +127,7 @@ class Artifacts:
         return "cycles" if self.time_scale == "auto" and self.cycles else self.time_scale
 
     def load(self) -> Inspection:
-        """Compare them.
-
-        Raises
-        ------
-        EtvizError
-            If a file is missing, damaged, or does not belong to the others.
-        """
+        """Compare them; an `EtvizError` if a file is missing, damaged, or does not belong to the others."""
         with doing(f"comparing {self.source.name or self.etdump.name} with its reference"):
             from etviz.api import load
 
@@ -144,19 +138,9 @@ class Artifacts:
 
 
 def find(source: Path, inputs: Sequence[str] | None = None, **given: Path | None) -> Artifacts:
-    """The artifacts of a command: the named ones, and the others of a folder.
+    """The artifacts of a command: the named ones (`given`), and the others of a folder.
 
-    Parameters
-    ----------
-    inputs
-        Names of files with the inputs of the run.
-    given
-        Paths that options name; they decide over what is found.
-
-    Raises
-    ------
-    UsageError
-        If there is no ETDump, or several files could be meant.
+    A `UsageError` if there is no ETDump, or several files could be meant.
     """
     named = {kind: path for kind, path in given.items() if path is not None}
     files = tuple(inputs or ())

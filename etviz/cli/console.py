@@ -62,12 +62,12 @@ def plain_json(body: Any) -> Any:
 
 
 def plain_text(text: object) -> str:
-    """Text from a file, shown as it is: no markup, no control characters that a terminal would obey."""
+    """Text from a file without markup or control characters that a terminal would obey."""
     return escape(printable(text))
 
 
 class ShortName:
-    """The name of a row, or a line of code, in a cell of a table: where there is no room, its beginning gives way."""
+    """The name of a row, or a line of code, in a cell of a table; its beginning gives way."""
 
     def __init__(self, text: object) -> None:
         self._text = printable(text)

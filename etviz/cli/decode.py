@@ -35,17 +35,10 @@ class Tokens:
 
     @property
     def given(self) -> bool:
-        """True if a prompt or a limit was given."""
         return bool(self.prompts) or self.reference is not None or not self.limits.demand_nothing
 
     def decode(self, program: Path, method: str | None = None, *, forced: bool = True) -> Decode:
-        """Decode the prompts.
-
-        Raises
-        ------
-        UsageError
-            If there is no prompt.
-        """
+        """Decode the prompts; a `UsageError` if there is none."""
         from etviz.decoding.decode import decode
 
         if not self.prompts and (self.reference is None or self.reference.is_dir()):
@@ -99,7 +92,6 @@ def token_options(
         typer.Option("--max-perplexity-ratio", help="Largest ratio of perplexities.", rich_help_panel=_PANEL),
     ] = None,
 ) -> Tokens:
-    """The prompts and limits that the options of a command name."""
     from etviz.decoding.gate import TokenLimits
 
     texts = [*(prompt or ()), *(_lines(prompts) if prompts is not None else ())]
@@ -164,7 +156,6 @@ def decode(
 
 
 def body(run: Decode) -> dict[str, Any]:
-    """Summary, statistics and all positions, as JSON has them."""
     rows = [{name: _plain(value) for name, value in row.items()} for row in run.steps.to_dict("records")]
     statistics = {
         name: {str(key): {str(of): or_none(float(value)) for of, value in row.items()} for key, row in frame.iterrows()}

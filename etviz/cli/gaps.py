@@ -55,7 +55,6 @@ def gaps(
 def show(
     inspection: Inspection, by: str, top: int, as_json: bool, more: Mapping[str, Any] = MappingProxyType({})
 ) -> None:
-    """Print the verdict and the worst rows; as JSON with `more` of it."""
     rows = inspection.worst(top or len(inspection.gaps), by)
     if as_json:
         print_json({**headline(inspection), **more, "rows": records(rows)})
@@ -124,5 +123,4 @@ def given_texts(rows: pd.DataFrame) -> set[str]:
 
 
 def number(value: float) -> str:
-    """A number in three digits; a dash where it is not known."""
     return "–" if math.isnan(value) else f"{value:.3g}"

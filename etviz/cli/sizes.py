@@ -38,13 +38,7 @@ def is_program(path: Path) -> bool:
 
 
 def needs(path: Path, executions: int = 1) -> dict[str, Any]:
-    """The needs of each method of a program for a number of executions, as plain data.
-
-    Raises
-    ------
-    ArtifactError
-        If the file is damaged.
-    """
+    """The needs of each method of a program for some executions, as plain data; an `ArtifactError` for damage."""
     program = bundled_or_plain(path)
     return {
         "path": str(path),

@@ -78,8 +78,7 @@ def run_demo(folder: Path, say: Callable[[str], None], runner: str | None = None
     say
         Called with a sentence before each step.
     runner
-        ``cpp`` runs the program with the C++ runner of this repository too, and shows what that wrote; so does any
-        other command, as for `etviz run`.
+        ``cpp``, or another command as for `etviz run`, runs the program too and shows the result.
 
     Raises
     ------
@@ -135,13 +134,7 @@ def run_demo(folder: Path, say: Callable[[str], None], runner: str | None = None
 
 
 def find_runner() -> str:
-    """The C++ runner of this repository, as a command.
-
-    Raises
-    ------
-    UsageError
-        If it is not built.
-    """
+    """The C++ runner of this repository, as a command; a `UsageError` if it is not built."""
     for root in (Path.cwd(), Path(__file__).parents[2]):
         path = root / "examples" / "cpp_runner" / "build" / "etviz_runner"
         if path.is_file():

@@ -55,13 +55,7 @@ class Digits:
 
 
 def load_digits() -> Digits:
-    """Every fifth image is for the test.
-
-    Raises
-    ------
-    UsageError
-        If scikit-learn is not installed.
-    """
+    """Every fifth image is for the test; a `UsageError` if scikit-learn is not installed."""
     try:
         from sklearn import datasets
     except ImportError:

@@ -66,17 +66,7 @@ class LanguageDemo:
 def run_language_demo(folder: Path, say: Callable[[str], None]) -> LanguageDemo:
     """Train, quantize to 8da4w, lower to XNNPACK, decode; then plant a cache fault, and find and prove it.
 
-    Parameters
-    ----------
-    folder
-        Where artifacts go; made if it is missing.
-    say
-        Called with a sentence before each step.
-
-    Raises
-    ------
-    ArtifactError
-        If nothing can be written there.
+    `folder` gets the artifacts; `say` a sentence before each step. An `ArtifactError` if nothing can be written there.
     """
     make_folder(folder)
     with quietly():
@@ -119,10 +109,7 @@ def _float(weights: dict[str, torch.Tensor]) -> Callable[[torch.Tensor], torch.T
 def plant(pte: Path, target: Path) -> None:
     """Write a copy of a program in which one position of one layer has another slot.
 
-    Raises
-    ------
-    ArtifactError
-        If the table is not in the program, or more than once.
+    An `ArtifactError` if the table is not in the program, or more than once.
     """
     right = np.array([*range(ROOM), LAYER], "<i8")
     wrong = right.copy()

@@ -75,7 +75,7 @@ def train(steps: int = 300) -> dict[str, torch.Tensor]:
 class Paged(nn.Module):
     """A cache that finds the slot of a position in a table.
 
-    The table ends with the number of the layer, so that no two of them are the same constant.
+    The table ends with the layer's number, so that no two tables are the same constant.
     """
 
     table: torch.Tensor

@@ -1,7 +1,7 @@
 """The demo's planted fault: one per-channel scale of the quantized weights, changed in the emitted program alone.
 
-It is a bug that happens: weights are right, the table of their scales is not. The reference, in the ETRecord, stays as
-it was. The program runs, nothing complains, and the classifier no longer knows one of the ten digits.
+Such bugs happen: weights are right, the table of their scales is not. The reference, in the ETRecord, stays right. The
+program runs without complaint, and the classifier no longer knows one of the ten digits.
 """
 
 from __future__ import annotations
@@ -25,21 +25,10 @@ _LARGEST: Final = 127.0
 
 
 def plant(model: DigitsNet, pte: Path, target: Path) -> None:
-    """Write a copy of a program in which the scale of one class is another.
+    """Write a whole copy of a program, lowered from the float `model`, with another scale of one class.
 
-    Parameters
-    ----------
-    model
-        The float model; the scales of its last layer's weights are max|w| / 127 by output channel.
-    pte
-        The program that was lowered from it.
-    target
-        The copy; it appears when it is whole.
-
-    Raises
-    ------
-    ArtifactError
-        If the scales are not in the program, or more than once.
+    Scales of the last layer's weights are max|w| / 127 by output channel. An `ArtifactError` if they are not in the
+    program, or more than once.
     """
     right = (model.head.weight.detach().abs().amax(1) / _LARGEST).numpy().astype("<f4")
     wrong = right.copy()

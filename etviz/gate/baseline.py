@@ -1,8 +1,7 @@
 """A baseline: an earlier run's errors, and if wanted its bits on several classes of devices, in one JSON file.
 
-A check fails on what became worse. For a class of devices whose bits are stored, it also fails at the first value that
-is not the same to the bit. Rows are named by operator, module and position among equal names, so that a new instruction
-elsewhere does not shift all others.
+A check fails on what became worse; for a class of devices with stored bits, also at the first value with other bits.
+Rows are named by operator, module and position among equal names, so that a new instruction does not shift all others.
 """
 
 from __future__ import annotations
@@ -50,10 +49,7 @@ class Baseline:
     bits: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def parting(self, bits: dict[str, str], device: str) -> tuple[str, int] | None:
-        """The first row whose bits are not those of a class of devices, and the number of such rows; None if none is.
-
-        A row that only one of the two has counts as different.
-        """
+        """The first row with other bits than a class of devices, and the number of them, missing rows included."""
         stored = self.bits[device]
         parted = [key for key in dict.fromkeys((*self.names, *bits)) if bits.get(key) != stored.get(key)]
         return (self.names.get(parted[0], parted[0]), len(parted)) if parted else None
@@ -62,10 +58,7 @@ class Baseline:
 def baseline_of(analysis: Analysis, device: str = "") -> Baseline:
     """The baseline of a run, with its bits if it is of a class of devices.
 
-    Raises
-    ------
-    UsageError
-        If nothing was compared, or bits are asked for and the inputs are not known.
+    A `UsageError` if nothing was compared, or bits are asked for and the inputs are not known.
     """
     gaps = analysis.gaps
     if gaps.empty:
@@ -102,12 +95,8 @@ def bits_of(analysis: Analysis) -> dict[str, str]:
 def write_baseline(analysis: Analysis, path: PathLike, device: str = "", before: Baseline | None = None) -> None:
     """Write a run as a baseline; with a class of devices also its bits, beside the bits of the classes `before`.
 
-    Raises
-    ------
-    UsageError
-        If nothing was compared, or the other classes of devices ran on other inputs.
-    ArtifactError
-        If the file can't be written.
+    A `UsageError` if nothing was compared, or the other classes of devices ran on other inputs; an `ArtifactError` if
+    the file can't be written.
     """
     own = baseline_of(analysis, device)
     if before is not None and before.bits and not device:
@@ -121,13 +110,7 @@ def write_baseline(analysis: Analysis, path: PathLike, device: str = "", before:
 
 
 def read_baseline(path: PathLike) -> Baseline:
-    """Read a baseline.
-
-    Raises
-    ------
-    ArtifactError
-        If it is missing, damaged or of another version.
-    """
+    """Read a baseline; an `ArtifactError` if it is missing, damaged or of another version."""
     body = _DOCUMENT.read(path)
     try:
         rows = {

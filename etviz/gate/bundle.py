@@ -68,17 +68,11 @@ def bundle(
         An eager `nn.Module` or an `ExportedProgram`, which is lowered; the result of `to_executorch()`; or a `.pte`.
     inputs
         A tuple of arguments, a list of tuples (test sets), or a dict of lists by method.
-    path
-        Where to write.
     expected
         The outputs of each test set, in the same form. By default the model computes them, in the order of the test
         sets, or the recorded reference graph of a program manager. A `.pte` alone has no reference.
     partitioner
         Partitioners of the backends to delegate to, if a model is lowered; None means portable kernels only.
-
-    Returns
-    -------
-    The path that was written.
 
     Raises
     ------
@@ -193,7 +187,7 @@ def verify(
 
     An element is verified as upstream does it: both NaN, the same infinity, or ``|expected − found| ≤ atol +
     rtol·|found|`` in the arithmetic of its dtype (half precision in float64); every other dtype bit for bit. The test
-    sets of a method run one after the other in one process, so mutable buffers keep their state.
+    sets of a method run in order in one process, so mutable buffers keep their state.
 
     Parameters
     ----------

@@ -1,7 +1,6 @@
-"""Checks an Inspection against rules and a baseline: a case for each gap row, and what is wrong with it.
+"""Checks an Inspection against rules and a baseline: a case for each gap row, and its violations.
 
-The gate counts what it compared: an output, a limit, an instruction or a row of the baseline that nothing could be
-compared with fails.
+An output, a limit, an instruction or a row of the baseline that nothing could be compared with fails.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _NOT_EXECUTED: Final = "it was not executed"
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One demand that is not met: which, what was found, what was allowed."""
+    """One demand that is not met, the found and the allowed value."""
 
     demand: str
     found: float
@@ -53,7 +52,6 @@ class Case:
 
     @property
     def passed(self) -> bool:
-        """True if every demand is met."""
         return not self.violations
 
 
@@ -68,12 +66,10 @@ class CheckResult:
 
     @property
     def passed(self) -> bool:
-        """True if every case passed."""
         return all(case.passed for case in self.cases)
 
     @property
     def failures(self) -> list[Case]:
-        """The cases that did not pass."""
         return [case for case in self.cases if not case.passed]
 
     def __str__(self) -> str:
@@ -84,25 +80,17 @@ class CheckResult:
 
 
 def check(analysis: Analysis, rules: Rules, baseline: Baseline | None = None, device: str = "") -> CheckResult:
-    """Check the final outputs, the operators, the coverage and every gap row.
+    """Check the final outputs, the operators, the coverage and every gap row: a case for each.
 
     Parameters
     ----------
-    analysis
-        The program to check.
     rules
         Limits. A metric that is not known (NaN) keeps a limit, as long as the limit meets another row; a value of
         another shape, or that is NaN or Inf where the reference is not, fails under any limits.
     baseline
-        Stored values: what became worse than them by more than `Rules.factor` fails, and so does a stored row that
-        this run does not have. Improvements pass.
+        Values that became worse by more than `Rules.factor` fail, and stored rows that this run lacks.
     device
         Class of devices: the run must give the bits that the baseline stores for it.
-
-    Returns
-    -------
-    CheckResult
-        A case for the outputs, the operators and the coverage, and one for each gap row.
 
     Raises
     ------

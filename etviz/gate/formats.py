@@ -22,18 +22,7 @@ _SHOWN: Final = 20
 
 
 def write_junit(result: CheckResult, path: PathLike, seconds: float = 0.0) -> None:
-    """Write JUnit XML: a test suite with one test case for each checked row.
-
-    Parameters
-    ----------
-    path
-        The file; it appears when it is whole.
-
-    Raises
-    ------
-    ArtifactError
-        If the file can't be written.
-    """
+    """Write JUnit XML, whole or not at all, a case for each checked row; an `ArtifactError` if it fails."""
     counts = {"tests": len(result.cases), "failures": len(result.failures), "errors": 0, "skipped": 0}
     about = {name: str(value) for name, value in counts.items()} | {"time": f"{seconds:.3f}"}
     suites = ET.Element("testsuites", {"name": "etviz check", **about})
@@ -66,13 +55,7 @@ def to_json(result: CheckResult) -> dict[str, Any]:
 
 
 def write_json(result: CheckResult, path: PathLike) -> None:
-    """Write `to_json`.
-
-    Raises
-    ------
-    ArtifactError
-        If the file can't be written.
-    """
+    """Write `to_json`; an `ArtifactError` if the file can't be written."""
     with whole_file(path, "the JSON file") as partial:
         partial.write_text(json.dumps(to_json(result), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 

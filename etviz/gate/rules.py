@@ -84,7 +84,7 @@ class Rules:
     factor
         With a baseline: how many times worse than the stored value a value may be.
     path
-        The file that they come from; empty without one.
+        Their file; empty without one.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -109,13 +109,7 @@ class Rules:
         return list(found.values())
 
     def with_flags(self, limits: Mapping[str, float], **options: Any) -> Rules:
-        """These rules with limits for every row that come from flags, which decide over the file's.
-
-        Raises
-        ------
-        UsageError
-            If a limit's name or number makes no sense.
-        """
+        """These rules with overriding limits from flags; a `UsageError` if a limit's name or number makes no sense."""
         given = tuple(_limit(name, value, "") for name, value in limits.items())
         known = {name: value for name, value in options.items() if value is not None}
         rules = (*self.rules, Rule(given)) if given else self.rules
@@ -165,10 +159,7 @@ class _Section:
 def read_rules(path: PathLike) -> Rules:
     """Read ``[tool.etviz.check]`` of a pyproject.toml, or ``[check]`` of any other TOML file.
 
-    Raises
-    ------
-    ArtifactError
-        If the file can't be read, has no rules, or holds something that is no rule.
+    An `ArtifactError` if the file can't be read, has no rules, or holds something that is no rule.
     """
     table = _parse(Path(path))
     project = Path(path).name == "pyproject.toml"
@@ -202,12 +193,8 @@ def find_rules(start: Path, judged: Path | None = None) -> Path | None:
     """The nearest etviz.toml, or pyproject.toml with a ``[tool.etviz.check]``, in a folder or above it.
 
     The search ends at the root of the folder's repository; outside a repository only the folder itself counts. The
-    folder of the artifacts, `judged`, is skipped: artifacts do not bring the rules that they are checked against.
-
-    Raises
-    ------
-    UsageError
-        If it is a link that leads there.
+    folder of the artifacts, `judged`, is skipped: artifacts do not bring the rules that they are checked against. A
+    link that leads there is a `UsageError`.
     """
     for folder in _within_repository(start.resolve()):
         if judged is not None and folder == judged.resolve():

@@ -88,8 +88,6 @@ class _Comparator:
 def choose(given: Iterable[Any] | None) -> CustomMetrics:
     """The metrics of one call: names, `Metric` objects, upstream comparators; None for all registered.
 
-
-
     A comparator is an instance or its class; the class names the column. A `UsageError` for other items.
     """
     if given is None:
