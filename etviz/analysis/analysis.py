@@ -188,13 +188,14 @@ class Analysis:
         UsageError
             If the files do not hold the program.
         """
-        from etviz.graph.listing import format_delegated_graph
+        from etviz.evaluation.operators import as_written
+        from etviz.graph.listing import as_lowered, format_delegated_graph
 
         if self.findings.listing:
             return self.findings.listing
         if self.delegation is None:
             raise UsageError("the files do not hold the lowered program; give record=, or pte= and etrecord=")
-        return format_delegated_graph(self.graph)
+        return format_delegated_graph(as_lowered(self.graph, as_written))
 
     @during("ranking the rows")
     def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:

@@ -341,6 +341,21 @@ def by_position(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     return [*args, *(kwargs.get(name, defaults[name]) for name in list(defaults)[len(args) :])], named
 
 
+def as_written(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """As `by_position`, without the defaults behind the last argument that is given; as given if it is unknown."""
+    try:
+        function = resolve(target)
+    except UnknownOperatorError:
+        return list(args), dict(kwargs)
+    if target not in _DIM_ORDER and not isinstance(function, Operator):
+        return by_position(target, args, kwargs)
+    schema = function.schema if isinstance(function, Operator) else schema_of(operator_of(target))
+    places = {item.name: item.default_value for item in schema.arguments if not item.kwarg_only}
+    given = max([len(args), *(at + 1 for at, name in enumerate(places) if name in kwargs)])
+    placed = [*args, *(kwargs.get(name, places[name]) for name in list(places)[len(args) : given])]
+    return placed, {name: value for name, value in kwargs.items() if name not in places}
+
+
 def _giving_what_it_writes(overload: Any) -> Callable[..., Any]:
     """An operator of the user's: where it writes to arguments, it gets copies, and gives them after its results."""
     schema = schema_of(overload)

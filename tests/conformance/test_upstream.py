@@ -8,8 +8,10 @@ Counts of delegated nodes and the gaps of whole programs are compared in `tests/
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -164,6 +166,22 @@ def test_operators_stacks_and_handles(name: str, executed: Programs) -> None:
 def test_the_delegated_graph_as_text(name: str, executed: Programs) -> None:
     program = executed(name)
     assert program.inspection.format_delegated_graph() == format_delegated_graph(program.edge.graph_module)
+
+
+@pytest.mark.parametrize("name", ["plain_cnn", "residual_cnn", "digits_int8", "many_outputs", "counter", "encoder"])
+def test_the_delegated_graph_from_pte_and_etrecord(name: str, executed: Programs, tmp_path: Path) -> None:
+    """Upstream's lines, names and numbers of users; an ETRecord orders nodes that do not depend on each other anew."""
+    program = executed(name)
+    kinds = ("etdump", "etrecord", "debug_buffer", "pte")
+    files: dict[str, Any] = {
+        kind: shutil.copy(program.path(kind), tmp_path / program.path(kind).name) for kind in kinds
+    }
+    found = etviz.load(**files, inputs=program.inputs).format_delegated_graph()
+    expected = format_delegated_graph(program.edge.graph_module)
+    assert sorted(found.splitlines()) == sorted(expected.splitlines())
+    assert [line for line in found.splitlines() if "call_delegate" in line or "backend_id" in line] == [
+        line for line in expected.splitlines() if "call_delegate" in line or "backend_id" in line
+    ]
 
 
 def test_the_delegated_graph_of_a_program_that_was_emitted(executed: Programs, case: Cases) -> None:
