@@ -1,4 +1,4 @@
-"""Inspection: one executed program compared with its reference. The object that users hold."""
+"""One executed program compared with its reference: the object that users hold."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 
 class Inspection(Shown):
-    """One executed program, compared with its reference.
+    """One executed program, compared with its reference, made by `etviz.debug` and `etviz.load`.
 
-    `etviz.debug` and `etviz.load` make it. As the last expression of a notebook cell it shows the widget.
+    As the last expression of a notebook cell it shows the widget.
 
     Every method that takes a `row` accepts its name (``"#22"``, ``"#22[1]"`` for the second output, ``"#22.3"`` for
     operator 3 inside the delegate call 22), the path of a module that one row comes from, its index in `gaps`, and a
@@ -76,7 +76,7 @@ class Inspection(Shown):
 
     @property
     def gaps(self) -> pd.DataFrame:
-        """A row for each compared value; see `etviz.metrics` for the metrics.
+        """A row for each compared value, with the metrics of `etviz.metrics`.
 
         ``name`` is what every view calls the row. Values that a backend logged inside its delegate are rows of the kind
         ``inner`` below the call's rows.
@@ -200,9 +200,8 @@ class Inspection(Shown):
         Returns
         -------
         dict
-            ``format`` and ``version``, ``finding`` (the sentence), ``culprit``, ``suspects``, ``outputs``,
-            ``attribution``, ``compared``, ``delegation``, ``next``, ``notes``;
-            ``etviz/schemas/diagnosis.schema.json`` describes every field.
+            ``format, version, finding`` (the sentence), ``culprit, suspects, outputs, attribution, compared,
+            delegation, next, notes``; ``etviz/schemas/diagnosis.schema.json`` describes every field.
 
         Raises
         ------
@@ -250,9 +249,9 @@ class Inspection(Shown):
     def attribution(self, output: int | None = None, loss: Loss | None = None, run: int | None = None) -> pd.DataFrame:
         """Share of a final output's error that each instruction caused.
 
-        An instruction's share is the part of the error that would be gone, to first order, if the instruction had
-        computed its inputs exactly. Shares may be negative where errors cancel. The reference is evaluated in float64.
-        Where buffers carry an error over from earlier executions, the rows that caused it follow.
+        A share is the part of the error that would be gone, to first order, if the instruction had computed its inputs
+        exactly. It may be negative where errors cancel. The reference is evaluated in float64. Where buffers carry an
+        error over from earlier executions, the rows that caused it follow.
 
         Parameters
         ----------
@@ -260,7 +259,7 @@ class Inspection(Shown):
             Index of the final output, by default the one with the largest severity.
         loss
             A function of the list of final outputs that returns a scalar tensor; its difference between runtime and
-            reference is attributed instead of an output's.
+            reference is attributed instead.
         run
             Number of the execution, by default the one with the worst outputs.
 
@@ -287,9 +286,9 @@ class Inspection(Shown):
     def what_if(self, rows: Any) -> WhatIf:
         """The outputs if the values of a row, or of a list of rows, had been exact: the proof that they are at fault.
 
-        Each of these values is replaced by its operator's exact result on the runtime's inputs, and all dependent
-        values are computed again, each with the error that its instruction introduced at runtime. Nothing is
-        linearized. The value of an operator inside a zoomed delegate changes the outputs of the delegate.
+        Each value is replaced by its operator's exact result on the runtime's inputs, and all dependent values are
+        computed again, each with the error that its instruction introduced at runtime. Nothing is linearized. The value
+        of an operator inside a zoomed delegate changes the delegate's outputs.
 
         Returns
         -------
@@ -308,9 +307,9 @@ class Inspection(Shown):
     def quantization(self) -> pd.DataFrame:
         """The error of quantization and the error of the backend, for each operator of a quantized model.
 
-        Float eager, quantized eager and runtime are three values of one operator, taken where the next operators read
-        them: on the quantization grid where the operator's output is put on one. Operators inside a delegate have a
-        runtime value after a faithful zoom into it.
+        Float eager, quantized eager and runtime values of an operator are taken where the next operators read them: on
+        the quantization grid where its output is put on one. Operators inside a delegate have a runtime value after a
+        faithful zoom into it.
 
         Returns
         -------
@@ -390,26 +389,26 @@ class Inspection(Shown):
     ) -> Inside:
         """Zoom into the delegate call of a row.
 
-        Values that the backend logged inside its delegate (with the delegate map in the ETRecord) are shown as they
-        were in the run itself. Otherwise the delegate runs again in a child process, with inner values as outputs, on
-        the inputs that the runtime gave it: the `.pte`'s own payload for XNNPACK, the subgraph, lowered again, for
-        other backends. The reference of every inner operator is the subgraph evaluated eagerly on the same inputs.
+        Values that the backend logged inside its delegate (with the delegate map in the ETRecord) are shown as in the
+        run. Otherwise the delegate runs again in a child process, with inner values as outputs, on the runtime's
+        inputs: the `.pte`'s own payload for XNNPACK, the subgraph, lowered again, for other backends. The reference of
+        every inner operator is the subgraph evaluated eagerly on these inputs.
 
         Parameters
         ----------
         row
-            A row of `gaps` of kind ``delegate``.
+            A row of kind ``delegate``.
         timeout
             Seconds for lowering and running it, 600 if None.
         preprocessing
-            Takes the backend's identifier of a value that it logged and the tensor, and returns the tensor as the
-            operator's result: without the backend's layout or quantization.
+            Takes the backend's identifier of a logged value and the tensor, and returns the tensor as the operator's
+            result: without the backend's layout or quantization.
 
         Returns
         -------
         Inside
-            An Inspection of the inner operators (kind ``inner``). Its `faithful` tells whether the outputs are those of
-            the run, bit for bit, `deviation` the largest difference. Values that exist only as part of another operator
+            An Inspection of the inner operators (kind ``inner``). Its `faithful` tells whether the outputs equal the
+            run's bit for bit, `deviation` the largest difference. Values that exist only as part of another operator
             (inside a quantized operator, a convolution before its batch norm) have no row; `coverage` gives the reason.
             The next zoom into the same delegate returns the same object.
 
@@ -456,13 +455,8 @@ class Inspection(Shown):
 
         It holds the operator or delegate alone as ``model.pte``, the runtime's inputs to it, the expected outputs
         (eager, on these inputs), the outputs of the run, and ``repro.py``, which runs the program and prints the gap.
-
-        Parameters
-        ----------
-        path
-            The folder; it appears under this name when it is complete. An earlier repro there is replaced.
-        timeout
-            Seconds for lowering and running, 600 if None.
+        The folder appears when it is complete, and replaces an earlier repro. `timeout` is seconds for lowering and
+        running, 600 if None.
 
         Raises
         ------
@@ -491,17 +485,15 @@ class Inspection(Shown):
     def to_html(self, path: str | os.PathLike[str], tensors: str = "histograms", title: str | None = None) -> Path:
         """Write a report: one HTML file with the linked view, which needs no kernel and no network.
 
-        The report also holds the other methods that were opened with `method`.
+        The report also holds the other methods that were opened with `method`. The file appears when it is complete.
 
         Parameters
         ----------
-        path
-            The file; it appears under this name when it is complete.
         tensors
             ``none``: no tensors, the smallest file. ``histograms``: histograms and statistics of every row.
             ``worst``: these, and the elements with the largest error of the 50 worst rows.
         title
-            Heading of the report, by default the Inspection's title.
+            By default the Inspection's title.
 
         Raises
         ------
@@ -632,7 +624,7 @@ class Row:
         -------
         DataFrame
             ``name``; ``score`` from 0.6 to 1, the share of the squared error that the hypothesis explains minus what
-            chance would; ``evidence``, a sentence. Empty where no hypothesis fits.
+            chance would; ``evidence``, a sentence.
 
         Raises
         ------
@@ -677,7 +669,7 @@ class Time:
         return dict(self._analysis.latency)
 
     def ledger(self, by: str = "latency_ms") -> pd.DataFrame:
-        """The cost of each delegate and each portable kernel: takes, costs, and does to the numbers.
+        """Inputs, cost and numerical effect of each delegate and each portable kernel.
 
         Parameters
         ----------
@@ -687,15 +679,15 @@ class Time:
         Returns
         -------
         DataFrame
-            A row for each instruction, also inside branches: ``instruction, name, kind, backend``;
-            ``operators`` that it computes and ``operator_count``; ``module, source``; number of ``inputs`` (constants
-            not counted) and ``outputs``, and the bytes that cross its boundary, ``bytes_in`` and ``bytes_out`` (NaN
-            where a size is known at run time only); ``latency_ms``, the mean over the executions, and its share of all
-            instructions; ``severity_in`` (worst total severity of its inputs, 0 for the program's inputs),
-            ``introduced_severity`` and ``severity_out`` (worst of its outputs), over all executions; NaN where not
-            known; ``refused``, a partitioner's reason for leaving a portable operator out, where it gives one and
-            `etviz.debug` lowered the model; ``delegate_info``, the backend's own description of its delegate, where the
-            ETRecord keeps it. ``attrs["note"]`` is the note of `events`.
+            A row for each instruction, also inside branches: ``instruction, name, kind, backend``; its ``operators``
+            and ``operator_count``; ``module, source``; number of ``inputs`` (without constants) and ``outputs``, and
+            the bytes that cross its boundary, ``bytes_in`` and ``bytes_out`` (NaN where a size is known at run time
+            only); ``latency_ms``, the mean over the executions, and its share of all instructions; ``severity_in``
+            (worst total severity of its inputs, 0 for the program's inputs), ``introduced_severity`` and
+            ``severity_out`` (worst of its outputs), over all executions, NaN where not known; ``refused``, a
+            partitioner's reason for leaving a portable operator out, where it gives one and `etviz.debug` lowered the
+            model; ``delegate_info``, the backend's own description of its delegate, where the ETRecord keeps it.
+            ``attrs["note"]`` is the note of `events`.
 
         Raises
         ------
@@ -775,14 +767,13 @@ class Export:
     def tensors(self, path: str | os.PathLike[str]) -> Path:
         """Write every tensor of the run and its reference as safetensors files; returns their index.
 
-        Rows inside zoomed delegates, final outputs and inputs are there too. A reference that was not kept is computed
-        again.
+        Rows inside zoomed delegates, final outputs and inputs are there too. A missing reference is computed again.
 
         Parameters
         ----------
         path
-            Folder for ``index.json`` and ``tensors-00000.safetensors``, ...; made if missing. Each entry of the index
-            names the file and the key of its tensors.
+            Folder for ``index.json`` and ``tensors-00000.safetensors``, ...; each entry of the index names the file and
+            the key of its tensors.
 
         Raises
         ------

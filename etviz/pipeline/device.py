@@ -90,7 +90,7 @@ class Machine(Protocol):
     def run(self, command: Sequence[str], log: Path, timeout: float) -> None: ...
 
     def get(self, folder: Path) -> str:
-        """Copy the files of the run into a folder; return a problem with them."""
+        """Copy the files of the run into a folder; return a problem with them, or an empty text."""
         ...
 
 
