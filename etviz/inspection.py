@@ -112,9 +112,9 @@ class Inspection(Shown):
     def format_delegated_graph(self) -> str:
         """The lowered program as text, delegates unfolded.
 
-        The text is upstream's where `etviz.debug` lowered the model. From `.pte` and ETRecord it has the same lines, but
-        nodes that do not depend on each other may stand in another order, which an ETRecord does not keep. From a
-        record of another pipeline, nodes have the numbers of the emitted program.
+        The text is upstream's where `etviz.debug` lowered the model. From `.pte` and ETRecord it has the same lines,
+        but independent nodes may stand in another order, which an ETRecord does not keep. From a record of another
+        pipeline, nodes have the numbers of the emitted program.
 
         Raises
         ------

@@ -48,7 +48,6 @@ class Exposure:
     hidden: dict[str, str] = field(default_factory=dict)
 
     def parts(self, name: str) -> list[str]:
-        """Operators that are fused into this one, in program order."""
         return [part for part, owner in self.owners.items() if owner == name]
 
 

@@ -192,7 +192,6 @@ def map_arg(value: Any, leaf: Callable[[Any], Any]) -> Any:
 
 
 def pairs_of_args(value: Any, other: Any) -> Iterator[tuple[Any, Any]]:
-    """Pairs of the leaves of `value` and `other` at equal places."""
     if isinstance(value, dict):
         value, other = list(value.values()), [other[key] for key in value]
     if isinstance(value, (list, tuple)):

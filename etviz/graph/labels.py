@@ -143,7 +143,6 @@ def _own_frame(stack: str) -> re.Match[str] | None:
 
 
 def is_foreign(file: str) -> bool:
-    """True for a source file of torch, torchao or executorch."""
     return _FOREIGN.search(file) is not None
 
 
@@ -153,7 +152,6 @@ def with_cells(stack: str) -> str:
 
 
 def cell_name(file: str) -> str:
-    """``In[3]`` for the file of a notebook cell, else empty."""
     shell = sys.modules.get("IPython")
     compiler = getattr(shell.get_ipython() if shell is not None else None, "compile", None)
     named = getattr(compiler, "format_code_name", lambda _: None)(file)
@@ -170,7 +168,7 @@ def reference_operators(inner: Graph) -> list[str]:
 
 
 def short_operator(name: str) -> str:
-    """``native_layer_norm`` for ``aten::native_layer_norm.out`` and for ``aten.native_layer_norm.default``."""
+    """``native_layer_norm`` for ``aten::native_layer_norm.out`` and the edge operator."""
     plain = name.split("::")[-1]
     parts = plain.split(".")
     return parts[1] if "::" not in name and len(parts) == 3 else parts[0]
@@ -298,7 +296,7 @@ def _plain(name: str) -> str:
 
 
 def describe_row(row: Any) -> str:
-    """Name of a gap row: ``#12 norm1 · layer_norm``; of its second output ``#12[1] norm1 · layer_norm``."""
+    """Name of a gap row: ``#12 norm1 · layer_norm`` or ``#12[1] norm1 · layer_norm``."""
     if "name" in row:
         return str(row["name"])
     kind, op, reference_ops, module = (str(row[field] or "") for field in ("kind", "op", "reference_ops", "module"))

@@ -55,7 +55,6 @@ def granularity(target: str) -> str:
 
 
 def is_conversion(node: Node) -> bool:
-    """True for quantize, dequantize, and the choice of their parameters."""
     return bool(conversion(node.target))
 
 
@@ -93,12 +92,10 @@ def product_weights(graph: Graph) -> frozenset[str]:
 
 
 def chooses_grid(node: Node) -> bool:
-    """True for the choice of a scale and a zero point at run time."""
     return conversion(node.target) == CHOOSE
 
 
 def converted(node: Node) -> str:
-    """Name of a conversion's input value, or empty."""
     value = node.args[0] if node.args else node.kwargs.get("input")
     return value.name if isinstance(value, Ref) else ""
 
@@ -233,7 +230,6 @@ def spread_scales(graph: Graph) -> None:
 
 
 def output_scales(graph: Graph) -> list[float | None]:
-    """Grid step of each output of a graph, None without a grid."""
     metas = {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
     outputs = [metas.get(out.name) if isinstance(out, Ref) else None for out in graph.outputs]
     return [meta.scale if meta is not None else None for meta in outputs]

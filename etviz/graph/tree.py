@@ -79,7 +79,6 @@ class Tree:
         return len(self.depth) - 1
 
     def close(self, index: int, operators: int) -> None:
-        """End the subtree of a node and set its number of operators."""
         self.size[index] = len(self.depth) - index
         self.operators[index] = operators
 

@@ -97,7 +97,7 @@ def in_place(weights: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
 
 
 def stored(tensor: torch.Tensor, dim_order: Sequence[int] = ()) -> Bytes:
-    """The bytes of a tensor in a dimension order, without a copy where possible."""
+    """Bytes in a dimension order, without a copy where possible."""
     import torch
 
     plain = tensor.detach()

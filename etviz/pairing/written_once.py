@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 def written_once(method: Method) -> Method:
-    """The method with a new value for each in-place write; later calls read the new value."""
     if not any(_known(item) for item in method.instructions):
         return method
     values, current = list(method.values), dict[int, int]()

@@ -31,5 +31,4 @@ def callers() -> Iterator[tuple[type, str]]:
 
 
 def method_name(loaded: object) -> str:
-    """The name of the method that an `ExecuTorchMethod` runs."""
     return loaded.method_meta().name()  # pyright: ignore[reportAttributeAccessIssue]

@@ -46,7 +46,6 @@ def functional_overload(overload: torch._ops.OpOverload) -> torch._ops.OpOverloa
 
 
 def out_arguments(overload: torch._ops.OpOverload) -> list[str]:
-    """Names of the keyword arguments that an out variant writes to."""
     return [a.name for a in overload._schema.arguments if a.kwarg_only and is_written(a)]
 
 

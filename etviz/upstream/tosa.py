@@ -88,7 +88,6 @@ def _vgf_passes() -> Generator[None]:
 
 
 def as_bfloat16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Integers of 16 bits as the bfloat16 numbers with these bits."""
     from ml_dtypes import bfloat16
 
     return bits.view(bfloat16)
