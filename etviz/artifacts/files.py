@@ -271,10 +271,9 @@ def stored_at(data: memoryview, info: zipfile.ZipInfo) -> int:
 def whole_file(path: PathLike, what: str, *, through: bool = True) -> Generator[Path]:
     """Yield a temporary path; its content becomes that of `path` at the end.
 
-    A link stays, its file is replaced; without `through`, the link itself, for files that etviz names in a folder of
-    others. A device, a pipe, and a file whose folder takes no other are written into. Until the end only the owner can
-    read the content. An earlier file stays after `ArtifactError` and after an interrupt. `what` has an article: "the
-    report".
+    A link's file is replaced; without `through`, the link itself, for files that etviz names in a folder of others. A
+    device, a pipe, and a file whose folder takes no other are written into. Until the end only the owner can read the
+    content. An earlier file stays after an error or an interrupt. `what` has an article: "the report".
     """
     target = check_target(path, what) if through else Path(path)
     try:
@@ -327,7 +326,7 @@ def make_folder(folder: Path) -> None:
 def whole_files(folder: Path) -> Generator[Path]:
     """Yield a temporary folder inside `folder`; its files are moved to `folder` at the end.
 
-    Earlier files stay until then. Mapped files keep their content. `UsageError` if `folder` can't be written to.
+    Mapped files keep their content. `UsageError` if `folder` can't be written to.
     """
     with contextlib.ExitStack() as stack:
         try:

@@ -1,10 +1,10 @@
 """llama.cpp's file of reference log probabilities, which ``llama-perplexity --kl-divergence-base`` writes.
 
-The file holds, little-endian: the mark ``_logits_``; context length, vocabulary size and number of chunks as int32; the
-token ids of all chunks as int32; then for each chunk a row for every position of its second half but the last one. A
-row holds two float32, step and smallest log probability, and a uint16 for each token, padded to an even number:
-``log p = smallest + step · number``. Tokens 16 nats or more below the best one have the smallest value
-(`tools/perplexity/perplexity.cpp` of llama.cpp).
+The file (`tools/perplexity/perplexity.cpp`) holds, little-endian: the mark ``_logits_``; context length, vocabulary
+size and number of chunks as int32; the token ids of all chunks as int32; then for each chunk a row for every position
+of its second half but the last one. A row holds two float32, step and smallest log probability, and a uint16 for each
+token, padded to an even number: ``log p = smallest + step · number``. Tokens 16 nats or more below the best one have
+the smallest value.
 """
 
 from __future__ import annotations

@@ -237,9 +237,9 @@ def _leaving(group: Group, uses: Uses) -> list[str]:
 class Cut:
     """The part of the edge graph that gives the values of a match.
 
-    `graph` holds the group's operators and returns the values of `match`. Its user inputs are the outside values, in
-    the order of `reads`; the group's operators read `direct` directly. `groups` are those cut out
-    together; `instructions`, ascending, are all that its operators may belong to.
+    `graph` returns these values; its user inputs are the outside values, in the order of `reads`; the group's operators
+    read `direct` directly. `groups` are cut out together; `instructions`, ascending, are all that their operators may
+    belong to.
     """
 
     match: Match

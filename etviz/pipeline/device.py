@@ -265,9 +265,9 @@ def _call(command: Sequence[str], log: IO[bytes], timeout: float) -> int:
 
 @contextlib.contextmanager
 def _ending(mark: str) -> Generator[Callable[[subprocess.Popen[bytes]], None]]:
-    """End the started process groups; a guarding shell does it if this process is killed.
+    """End the started process groups; a guarding shell does it if this process is killed first.
 
-    After a failure, processes that left their group are found by a mark in their environment.
+    After a failure, a mark in their environment finds processes that left their group.
     """
     guard = subprocess.Popen(
         ["/bin/sh", "-c", _GUARD, "etviz", mark],

@@ -82,22 +82,11 @@ def execute(
 ) -> ChildRun:
     """Run a program on flat inputs, once for each item of `runs`.
 
-    Parameters
-    ----------
-    workdir
-        Folder for ``etdump.etdp`` and ``debug_buffer.bin``; None runs without them.
-    debug_buffer_size
-        Bytes; None takes the program's needs, and doubles them if the buffer was too small.
-    timeout
-        Seconds for all executions.
-    progress
-        Called with the number of finished executions.
-    data
-        File with the weights that are not in the `.pte`.
-    python
-        Interpreter of the environment whose executorch runs it.
-    passing
-        True if the files are temporary, so the ledger need not know them.
+    `workdir` gets ``etdump.etdp`` and ``debug_buffer.bin``; None runs without them. `debug_buffer_size` is bytes: None
+    takes the program's needs, and doubles them if the buffer was too small. `timeout` is seconds for all executions,
+    `progress` gets the number of finished ones. `data` has the weights that are not in the `.pte`. `python` is the
+    interpreter of the environment whose executorch runs it. `passing` files are temporary, so the ledger need not know
+    them.
 
     Raises
     ------

@@ -33,16 +33,9 @@ INSTALL_COREAI: Final = "pip install --no-deps coreai-core==1.0.0b1 coreai-torch
 class Interpreter:
     """How a delegate is run outside of its device.
 
-    Attributes
-    ----------
-    function
-        ``module:function``; the module is imported in the child process.
-    implementation
-        What computes the values, in words; empty for the backend's own kernels.
-    package, command
-        The package that it needs, and the command that installs it; empty if it needs none.
-    exact
-        True if the specification leaves no freedom for integers, so a device with other values is wrong.
+    `function` is ``module:function``, imported in the child process; it needs `package`, which `command` installs.
+    `implementation` says what computes the values, empty for the backend's own kernels. `exact` if the specification
+    leaves no freedom for integers, so a device with other values is wrong.
     """
 
     function: str

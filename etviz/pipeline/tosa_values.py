@@ -45,10 +45,7 @@ _IMAGE: Final = 3
 
 @dataclass(slots=True)
 class Places:
-    """The tensors of a TOSA graph that hold values of a delegate's operators.
-
-    `origins` gives, by name of a tensor, the operator that it comes from.
-    """
+    """The tensors of a TOSA graph that hold values of a delegate's operators; `origins` are by tensor."""
 
     graph: Graph
     tosa: TosaGraph
