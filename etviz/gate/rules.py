@@ -126,8 +126,6 @@ class Rules:
 
 @dataclass(slots=True)
 class _Section:
-    """A table of the file on its way to a `Rules`."""
-
     path: str
     where: str
     values: dict[str, Any] = field(default_factory=dict)

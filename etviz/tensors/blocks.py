@@ -74,7 +74,6 @@ def take(tensor: torch.Tensor, at: Ints) -> Floats:
 
 
 def blocks(*tensors: torch.Tensor, size: int = BLOCK) -> Iterator[tuple[Floats, ...]]:
-    """Blocks of up to `size` elements of tensors of one shape."""
     sides = [flat(tensor) for tensor in tensors]
     for start in range(0, sides[0].numel(), size):
         yield tuple(floats(side[start : start + size]) for side in sides)

@@ -59,8 +59,6 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class _Evaluation:
-    """One evaluation from a node on; `after` replaces values."""
-
     start: int
     env: dict[str, Any]
     state: State
@@ -87,7 +85,6 @@ class Float64(Interpreter):
         self._metas: dict[int, dict[str, Meta]] = {}
 
     def call(self, graph: Graph, args: Sequence[Any], after: After | None = None) -> list[Any]:
-        """Evaluate a graph on flat inputs; `after` may replace the value of each node."""
         return self._run(graph, self.bind(graph, args), after)
 
     def begin(self, graph: Graph, args: Sequence[Any], state: State) -> Point:

@@ -371,7 +371,6 @@ def _carried(result: Attribution) -> str:
 def patched(
     float64: Float64, graph: Graph, inputs: Sequence[Any], state: State, items: Sequence[Contribution]
 ) -> list[Any]:
-    """The outputs of the reference with some differences in it."""
     with torch.no_grad():
         start = float64.begin(graph, [widen(value) for value in inputs], state)
         return float64.finish(graph, [(start, _putting_in(items))])[0]

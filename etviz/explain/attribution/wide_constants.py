@@ -32,7 +32,6 @@ _GIVEN_BACK: Final = 64 << 20
 
 
 def widen(value: Any) -> Any:
-    """`value` with its floating tensors as float64; other values as they are."""
     if isinstance(value, torch.Tensor):
         return value.double() if value.is_floating_point() else value
     if isinstance(value, (list, tuple)):

@@ -59,5 +59,11 @@ def _reasons(item: ZoomedCall, start: str) -> Iterator[tuple[str, str]]:
 
 
 def not_counted(instruction: int) -> str:
-    """The message for a zoom that is not faithful."""
+    """The message for a zoom that is not faithful.
+
+    Examples
+    --------
+    >>> not_counted(4)
+    'the zoom into the delegate call 4 does not count, because it is not known to be faithful'
+    """
     return f"the zoom into the delegate call {instruction} does not count, because it is not known to be faithful"

@@ -1,9 +1,9 @@
 """Which operator of a program answers which one of another program, by dataflow.
 
-Two operators answer each other if they are of one kind and read values that answer each other. Constants answer each
-other by name, or by their numbers. Where nothing answers, an operator's readers are matched as if they read its first
-argument, so one operator more or less leaves the others paired. Last, operators of different kinds that take the same
-place between partners answer each other.
+Two operators answer each other if they are of one kind and read values that answer each other. Constants do by name, or
+by their numbers. Where nothing answers, an operator's readers are matched as if they read its first argument, so one
+operator more or less leaves the others paired. Last, operators of different kinds at the same place between partners
+answer each other.
 """
 
 from __future__ import annotations
@@ -24,13 +24,7 @@ if TYPE_CHECKING:
 
 
 class Side:
-    """One of the two programs.
-
-    Attributes
-    ----------
-    partner
-        By value: the one of the other program that answers it.
-    """
+    """One of the two programs; `partner` has, by value, the other program's answering value."""
 
     def __init__(self, graph: Graph) -> None:
         self.uses = Uses(graph)
@@ -50,7 +44,7 @@ class Side:
         return (node.name, 0) in self.partner
 
     def known(self, key: Key) -> Key | None:
-        """The value with a partner that a value comes from, through operators without one."""
+        """The nearest value with a partner upstream of a value."""
         while key not in self.partner:
             reads = self.reads.get(key[0])
             if not reads:
@@ -59,7 +53,7 @@ class Side:
         return key
 
     def sources(self, node: Node) -> tuple[Key | None, ...]:
-        """Where what an operator reads comes from, operators without a partner left out."""
+        """The origins of an operator's arguments, without operators that lack a partner."""
         return tuple(self.known(key) for key in self.reads[node.name])
 
 
@@ -75,13 +69,7 @@ def _checks(node: Node) -> bool:
 
 @dataclass(slots=True)
 class Alignment:
-    """The two programs side by side.
-
-    Attributes
-    ----------
-    more, fewer
-        Operators that only the program has, and that only the reference has, by name.
-    """
+    """The two programs; `more` and `fewer` name operators that only the program, or only the reference, has."""
 
     program: Side
     reference: Side
@@ -94,12 +82,8 @@ def align(
 ) -> Alignment:
     """Pair the values of two functional graphs.
 
-    Parameters
-    ----------
-    constants
-        By name of an input of the reference: the input of the program that has the same numbers.
-    known
-        By value of the reference: the value of the program that is known to answer it.
+    `constants`: by input of the reference, the program's input with the same numbers. `known`: by value of the
+    reference, its known partner.
     """
     right, wrong = Side(reference), Side(program)
     for a, b in known.items():
@@ -143,7 +127,7 @@ def _match_exactly(right: Side, wrong: Side, node: Node, exact: Mapping[tuple[st
 
 
 def _match_roughly(right: Side, wrong: Side, node: Node, open_nodes: Mapping[str, list[Node]]) -> bool:
-    """Take the operators without a partner for nothing; half of what is read has to answer."""
+    """Skip operators without a partner; half of what is read has to answer."""
     found = right.sources(node)
     own = [None if key is None else right.partner[key] for key in found]
     best: dict[float, list[Node]] = defaultdict(list)
@@ -158,7 +142,7 @@ def _match_roughly(right: Side, wrong: Side, node: Node, open_nodes: Mapping[str
 
 
 def _match_best(right: Side, wrong: Side, node: Node, others: Any) -> bool:
-    """Pair with the first one that has no partner; one with the same numbers and module goes first."""
+    """Pair with the first without a partner; equal numbers and module go first."""
     free = [other for other in others if not wrong.is_matched(other)]
     if not free:
         return False
@@ -198,11 +182,8 @@ def _shape(side: Side, key: Key) -> Any:
 def put_in_between(found: Alignment) -> Iterator[tuple[Node, Key, list[Node]]]:
     """Operators that only the program has and that keep the shape of what they read.
 
-    Yields
-    ------
-    tuple
-        The operator; the value of the reference, or the operator of the same kind before, that it reads; and the
-        operators of the reference whose partners read its result.
+    Yields the operator; the value of the reference, or the preceding operator of this kind, that it reads; and the
+    operators of the reference whose partners read its result.
     """
     right, wrong = found.reference, found.program
     only = set(found.more)
@@ -221,10 +202,7 @@ def put_in_between(found: Alignment) -> Iterator[tuple[Node, Key, list[Node]]]:
 def left_out(found: Alignment) -> dict[Key, tuple[Key, list[str]]]:
     """Values of the reference that only operators without a partner read.
 
-    Returns
-    -------
-    dict
-        By such a value: what these operators make of it for others, in the same shape, and their names.
+    By such a value: the result of these operators that others read, in the same shape, and their names.
     """
     right, only, ends = found.reference, set(found.fewer), dict[Key, tuple[Key, list[str]]]()
     for key in [key for key in right.partner if key[0] in right.reads]:

@@ -1,9 +1,9 @@
-"""A reference of the user's own: another model, or its outputs, for a fault that the program itself has.
+"""A user's reference, a model or outputs, for faults that the program's exported graph has too.
 
-The program's own reference has the faults of the exported graph too. The user's model is exported, its operators are
-paired with the program's by dataflow (`etviz.explain.stages.alignment`), and the run is compared with it like with any
-reference: each operator of the model also gets what the runtime had, so the first one with an error of its own is at
-fault. An operator that only the program has is compared with what it reads.
+The user's model is exported, its operators are paired with the program's by dataflow
+(`etviz.explain.stages.alignment`), and the run is compared with it as with any reference: each of its operators also
+gets the runtime's inputs, so the first to add an error is at fault. An operator that only the program has is compared
+with what it reads.
 """
 
 from __future__ import annotations
@@ -73,10 +73,7 @@ class Paired:
 def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]]) -> Paired:
     """Pair a model's graph with the program's exported one.
 
-    Parameters
-    ----------
-    digests
-        By name of a constant's input: its name in the model, and the digest of its numbers.
+    `digests` has, by name of a constant's input, its name in the model and the digest of its numbers.
     """
     if EXPORTED not in replay.stages:
         raise UsageError(_NO_EXPORT)
@@ -128,7 +125,7 @@ def _names(engine: Stages, form: ProgramForm) -> dict[Key, str]:
 
 
 def _constants(form: ProgramForm, digests: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """By name; and what is left by its numbers, of equal ones the one whose name ends alike."""
+    """By name; the rest by their numbers, of equal ones the one whose name ends alike."""
     free = {item.name: item.target.rpartition("/")[2] for item in form.values.graph.inputs if item.kind != "user"}
     by_name = {known: name for name, known in free.items()}
     found = {name: by_name[known] for name, (known, _) in digests.items() if known in by_name}
@@ -174,13 +171,7 @@ def _insert(graph: Graph, copy: Node, readers: Sequence[Node]) -> None:
 
 
 def exported(model: Any, inputs: Sequence[Any]) -> ExportedProgram:
-    """A model as an exported program.
-
-    Raises
-    ------
-    UsageError
-        If it can't be exported with these inputs.
-    """
+    """A model as an exported program; a `UsageError` if it can't be exported with these inputs."""
     from torch.export import ExportedProgram
 
     from etviz.pipeline.lower import LoweringError, export
@@ -200,7 +191,7 @@ def exported(model: Any, inputs: Sequence[Any]) -> ExportedProgram:
 
 
 class _Log:
-    """What the runtime logged, by the number of the model's node."""
+    """The runtime's values, by the number of the model's node."""
 
     def __init__(self, values: Mapping[int, torch.Tensor], outputs: Sequence[Any]) -> None:
         self.problems: dict[int, str] = {}
@@ -224,8 +215,6 @@ class _Log:
 
 
 class _Filed(Keeper):
-    """Keeps reference tensors in a file."""
-
     def __init__(self, file: SpillFile) -> None:
         super().__init__()
         self._file = file
@@ -235,13 +224,7 @@ class _Filed(Keeper):
 
 
 class OwnModel:
-    """A model of the user's as the reference of every execution.
-
-    Raises
-    ------
-    UsageError
-        If it can't be exported, computes in another dtype, or takes other inputs.
-    """
+    """A user's model as the reference; a `UsageError` if it can't be exported, or has another dtype or other inputs."""
 
     name = REFERENCE
 
@@ -263,7 +246,6 @@ class OwnModel:
         self.paired = paired(replay, graph, digests)
 
     def of_runs(self, runs: Sequence[Run]) -> tuple[Run, ...]:
-        """The executions with this reference."""
         graph, names = self.paired.graph, list(self.paired.operators.values())
         logged = [self._logged(item.comparison) for item in runs]
         seen = {operator for values in logged for operator in values}
@@ -291,7 +273,7 @@ class OwnModel:
         return tuple(item._replace(comparison=self._joined(item.comparison, own, names)) for item, own in pairs)
 
     def of(self, comparison: Comparison, run: int, call: int | None = None) -> Comparison:
-        """The inside of a delegate, whose values this reference does not have."""
+        """A zoomed delegate, whose values this reference does not have."""
         gaps = [_without(gap, _UNKNOWN) for gap in comparison.gaps]
         return replace(comparison, gaps=gaps)
 
@@ -309,7 +291,7 @@ class OwnModel:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What only one of the two has, in words."""
+        """Notes on operators that only one of the two has."""
         more = _listed(self.paired.added)
         fewer = _listed([short for short in self.paired.missing if short.startswith("aten.")])
         lacking = [f"{_listed(names)} behind {operator}" for operator, names in self.paired.lacking.items()]
@@ -376,17 +358,9 @@ def _listed(names: Sequence[str]) -> str:
 
 
 class OwnOutputs:
-    """Final outputs of the user's, such as logits, as the reference of those of the program.
+    """A user's final outputs, such as logits, as reference: one tensor, or a list, for each execution.
 
-    Parameters
-    ----------
-    given
-        A list of tensors: the outputs of each execution; for several outputs, lists of them.
-
-    Raises
-    ------
-    UsageError
-        If their number or shapes are not the program's.
+    A `UsageError` if their number or shapes are not the program's.
     """
 
     name = REFERENCE
@@ -399,7 +373,7 @@ class OwnOutputs:
             raise UsageError("reference must hold tensors: the outputs of each execution")
 
     def of_runs(self, runs: Sequence[Run]) -> tuple[Run, ...]:
-        """The executions with these outputs; there is no reference for what is in between."""
+        """The executions with these outputs; values in between have no reference."""
         if len(self._given) != len(runs):
             raise UsageError(f"reference holds the outputs of {len(self._given)} executions, the run has {len(runs)}")
         found = []
@@ -416,7 +390,6 @@ class OwnOutputs:
         return tuple(found)
 
     def rungs(self, run: int) -> list[Stage]:
-        """The outputs of one execution."""
         return [Stage(REFERENCE, outputs=self._given[run])]
 
     def of(self, comparison: Comparison, run: int, call: int | None = None) -> Comparison:
@@ -427,17 +400,10 @@ class OwnOutputs:
 def other_reference(
     replay: Replay, reference: Any, method: str, example: Sequence[Any] = ()
 ) -> OtherReference | OwnModel | OwnOutputs:
-    """What a user gives as `reference`: the name of a stage, a model, or the outputs of each execution.
+    """The reference of a user: the name of a stage, a model, or the outputs of each execution.
 
-    Parameters
-    ----------
-    example
-        Arguments to export the model with, by default the inputs of the first execution.
-
-    Raises
-    ------
-    UsageError
-        If it is none of these.
+    `example` has arguments to export the model with, by default the inputs of the first execution. A `UsageError` for
+    other references.
     """
     from torch.export import ExportedProgram
 

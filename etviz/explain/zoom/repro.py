@@ -155,7 +155,6 @@ def _layout(tensor: torch.Tensor) -> str:
 
 
 def about_row(row: Any) -> About:
-    """The facts in a row of `gaps`."""
     return About(
         operator=str(row["reference_ops"] or row["op"]),
         backend=str(row["backend"]),

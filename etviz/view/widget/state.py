@@ -105,7 +105,6 @@ class ViewState(traitlets.HasTraits):
         return self._others[name]
 
     def payload(self) -> tuple[dict[str, Any], list[bytes]]:
-        """Everything that a view shows before it asks for a tensor."""
         return build_payload(self.analysis, self.beside)
 
     def attribute(self, params: dict[str, Any], progress: Callable[[int, int], None]) -> None:
