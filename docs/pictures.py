@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 from rich.console import Console
@@ -26,15 +27,18 @@ from rich.text import Text
 
 import etviz
 from etviz.artifacts.program.raw_values import write_inputs
+from etviz.demo.language_model import run_language_demo
 from etviz.pipeline.lower import lower
 from tests.backend.loops import LoopsPartitioner
 from tests.backend.test_inside import Net
 from tests.browser.chromium import launch
 from tests.browser.lab import open_lab
 from tests.browser.server import JupyterServer
+from tests.calls.decoders import Decoder
 from tests.cpp_runner import build
 from tests.kernels import Kernels
 from tests.kinds.making import Made, make
+from tests.parity.test_port_card import Original, Words
 from tests.shelf import Shelf
 
 if TYPE_CHECKING:
@@ -75,8 +79,13 @@ class Line:
 
 
 def main(which: str = "") -> None:
-    """Make all pictures, or those of the findings alone (``python -m docs.pictures findings``)."""
+    """Make all pictures, or those of one kind (``python -m docs.pictures findings``, or ``tokens``)."""
     IMAGES.mkdir(exist_ok=True)
+    if which in ("", "tokens"):
+        with tempfile.TemporaryDirectory(prefix="etviz-pictures-") as scratch, sync_playwright() as playwright:
+            tokens(launch(playwright), Path(scratch))
+        if which:
+            return None
     os.environ["ETVIZ_LOOK_INSIDE"] = "auto"  # the tests' own setting is to leave it
     with tempfile.TemporaryDirectory(prefix="etviz-pictures-") as scratch:
         kernels = Kernels(Path(scratch))
@@ -181,6 +190,22 @@ def findings(browser: Browser, folder: Path, scratch: Path) -> None:
     shelf = Shelf(scratch / "shelf")
     steps(shelf)
     logging_delegate(browser, shelf, scratch)
+
+
+def tokens(browser: Browser, folder: Path) -> None:
+    """The planted fault of ``etviz demo --llm``, with its cache and what shifted the margin; and a port card."""
+    run = run_language_demo(folder, lambda said: None).planted
+    run.to_html(folder / "tokens.html", title="Llama, 8da4w")
+    view(browser, folder / "tokens.html", "tokens", {"width": 1280, "height": 760})
+    port: Any = Decoder()
+    weight = port.layers[1].out.weight
+    weight.data = weight.data.T.clone()
+    xnnpack: dict[str, Any] = {"partitioner": [XnnpackPartitioner()]}
+    words = Words()
+    ported = etviz.decode(port, "w3 w1 w4 w1 w5", tokenizer=words, steps=5, **xnnpack)
+    ported.card = etviz.port_card(port, Original(), "w3 w1 w4 w1 w5 w9", tokenizer=words, **xnnpack)
+    ported.to_html(folder / "card.html")
+    view(browser, folder / "card.html", "port-card", {"width": 1280, "height": 475})
 
 
 def view(browser: Browser, path: Path, name: str, size: Any, *keys: str) -> None:

@@ -10,11 +10,12 @@ from etviz.calls.lint import lint_calls as lint_calls
 from etviz.calls.recorder import record_calls as record_calls
 from etviz.comparison.results import Results as Results
 from etviz.comparison.results import compare_results as compare_results
-from etviz.decoding.decode import decode as decode
 from etviz.decoding.invariants import Invariants as Invariants
 from etviz.decoding.invariants import invariants as invariants
 from etviz.decoding.port_card import PortCard as PortCard
 from etviz.decoding.port_card import port_card as port_card
+from etviz.decoding.prompt_study import PromptStudy as PromptStudy
+from etviz.decoding.prompt_study import decode as decode
 from etviz.decoding.result import Decode as Decode
 from etviz.evidence.census import Census as Census
 from etviz.evidence.census import census as census

@@ -140,7 +140,7 @@ class DecodeView(ViewState):
         if known is None or known.empty:
             return []
         table = known.pivot_table("severity", "layer", "position", "max", dropna=False)
-        return [Map(int(known["prompt"].iloc[0]), [str(layer) for layer in table.index], table.to_numpy(float))]
+        return [Map(int(known["prompt"].iloc[0]), [f"layer {layer}" for layer in table.index], table.to_numpy(float))]
 
     def static_html(self) -> str:
         decode = self.decode

@@ -66,7 +66,7 @@ def study(
     calibration: Iterable[Sequence[Any]] | None = None,
     reference: Any = None,
     strict: bool | None = None,
-) -> Study:
+) -> Any:
     """Run a program over many inputs, and compare every run with its reference.
 
     Each input of a program with a state starts from its initial state.
@@ -93,7 +93,9 @@ def study(
     task
         Task metrics: a function of the expected outputs, the runtime's outputs and the label that returns a number, one
         of ``top1``, ``top5``, ``margin``, ``kl``, ``accuracy``, a list of these, or a dict by name. Expected are the
-        outputs of the float model where it is known, otherwise the reference's.
+        outputs of the float model where it is known, otherwise the reference's. With ``etviz.decode.kl`` or
+        ``etviz.decode.perplexity``, `inputs` are prompts of a language model, and the result is an
+        `etviz.PromptStudy`; call the task for options: ``etviz.decode.kl(tokenizer=…, steps=64)``.
     labels
         One for each input, if the items have none.
     method
@@ -119,14 +121,16 @@ def study(
     ExecutionError
         If the executor's workers are lost.
     """
+    lowering = arguments(recipe, partitioner=partitioner, quantizer=quantizer, calibration=calibration, strict=strict)
+    if hasattr(task, "over_prompts"):
+        _refuse(folder=folder, labels=labels, metrics=metrics, chunk=chunk, reference=reference)
+        return task.over_prompts(program, inputs, executor, method=method, timeout=timeout, **lowering)
     require_parquet()
     if chunk is not None and whole(chunk, "chunk") < 1:
         raise UsageError(f"chunk must be positive, found {chunk}")
     tasks, custom = choose_tasks(task, (*run_columns({}), *TAKEN), _TABLES), choose_metrics(metrics)
     refuse_columns("metrics", custom.names, (*gap_columns(()), *TAKEN), _TABLES)
-    store = Store(folder)
-    first, inputs = first_item(inputs)
-    lowering = arguments(recipe, partitioner=partitioner, quantizer=quantizer, calibration=calibration, strict=strict)
+    store, (first, inputs) = Store(folder), first_item(inputs)
     lowering["reference"] = reference
     example = arguments_of(program, first) if first is not None else None
     store.claim()
@@ -169,6 +173,11 @@ def study(
     if hasattr(program, "parameters") and not isinstance(calibration, Iterator):
         made = {"model": program, **lowering}
     return Study(store, inputs, made)
+
+
+def _refuse(**given: Any) -> None:
+    if wrong := [name for name, value in given.items() if value is not None]:
+        raise UsageError(f"{', '.join(wrong)}: a study over prompts does not take it; give the task its options")
 
 
 @dataclass(frozen=True, slots=True)

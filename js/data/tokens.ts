@@ -88,7 +88,7 @@ export function decodeTokens(wire: WireTokens, buffers: readonly DataView[]): To
     const flipped = flip(row);
     const number = (value: number): string => (Number.isNaN(value) ? "not known" : formatMetric(value));
     return [
-      `position ${position[row] + 1}, call ${step[row]}: “${text(row)}”`,
+      `position ${position[row]}, call ${step[row]}: “${text(row)}”`,
       flipped && `flip: reference “${reference(row)}”, runtime “${runtime(row)}”; ${SAID[flipped]}`,
       !flipped && atFault[row] === 1 && "the logits differ by more than noise",
       `KL ${number(kl[row])} nats`,

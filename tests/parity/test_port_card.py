@@ -23,7 +23,7 @@ from tests.calls.decoders import ROOM, WIDTH, WORDS, Decoder, Listener, hearing
 IDS = [3, 1, 4, 1, 5, 9]
 
 
-class _Original(nn.Module):
+class Original(nn.Module):
     """The same numbers as a `Decoder`, computed without a cache; ``forward(tokens [1, n])``."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class _Original(nn.Module):
         return self.inner.head(x)
 
 
-class _Words:
+class Words:
     """Each token is a word."""
 
     def encode(self, text: str) -> list[int]:
@@ -52,7 +52,7 @@ class _Words:
 
 
 def _card(model: nn.Module, **more: Any) -> etviz.PortCard:
-    return etviz.port_card(model, _Original(), "w3 w1 w4 w1 w5 w9", tokenizer=_Words(), **more)
+    return etviz.port_card(model, Original(), "w3 w1 w4 w1 w5 w9", tokenizer=Words(), **more)
 
 
 def test_correct_port(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_correct_port(tmp_path: Path) -> None:
     assert (known["wer"] == 0).all()
     assert (known["severity"][1:] < 3).all()
     assert (known["kl"][1:] < 1e-9).all()
-    assert card.summary() == "Decoder, a port of _Original: no stage differs by more than rounding."
+    assert card.summary() == "Decoder, a port of Original: no stage differs by more than rounding."
     card.to_html(tmp_path / "card.html")
     assert "<td>runtime</td>" in (tmp_path / "card.html").read_text(encoding="utf-8")
 
@@ -102,7 +102,7 @@ def test_speech() -> None:
 
     one_call = (torch.tensor([IDS]), torch.arange(len(IDS)), encoded)
     card = etviz.port_card(
-        Listener(), Whole(), IDS, tokenizer=_Words(), driver=make, inputs=one_call, reference_inputs=torch.tensor([IDS])
+        Listener(), Whole(), IDS, tokenizer=Words(), driver=make, inputs=one_call, reference_inputs=torch.tensor([IDS])
     )
     assert card.table["stage"].iloc[-1] == "runtime"
     assert card.table["wer"].iloc[[0, -1]].tolist() == [0, 0]
@@ -118,9 +118,9 @@ def test_word_error_rate() -> None:
 
 def test_bad_arguments() -> None:
     with pytest.raises(UsageError, match="prompt must be one prompt, found 2"):
-        etviz.port_card(Decoder(), _Original(), [[1], [2]])
+        etviz.port_card(Decoder(), Original(), [[1], [2]])
     with pytest.raises(UsageError, match="prompt 0 is a text"):
-        etviz.port_card(Decoder(), _Original(), "w3")
+        etviz.port_card(Decoder(), Original(), "w3")
 
 
 @pytest.mark.skipif(
@@ -187,7 +187,7 @@ def test_a_quantized_row_and_the_card_in_a_view(tmp_path: Path, cached: bool) ->
     calibration: list[Any] = [(torch.tensor([[token]]), torch.tensor([at])) for at, token in enumerate(IDS)]
     quantizer = XNNPACKQuantizer().set_module_type(nn.Linear, get_symmetric_quantization_config())
     given: dict[str, Any] = {"quantizer": quantizer, "calibration": calibration if cached else [(whole,)]}
-    card = etviz.port_card(model, _Whole(), IDS, tokenizer=_Words(), partitioner=[XnnpackPartitioner()], **given)
+    card = etviz.port_card(model, _Whole(), IDS, tokenizer=Words(), partitioner=[XnnpackPartitioner()], **given)
     stages = card.table.set_index("stage")
     assert stages.index.tolist() == ["original", "eager", "exported", "quantized", "edge", "lowered", "runtime"]
     assert card.first == ("edge" if cached else "quantized"), card
