@@ -28,7 +28,6 @@ class InputKeeper:
         self._prune()
 
     def offer(self, gaps: pd.DataFrame, runs: pd.DataFrame, data: Mapping[int, bytes]) -> None:
-        """Keep the worst inputs of a chunk, and remove the inputs that they replace."""
         self._judge(gaps, runs)
         for _, index, name in [*self._best.values()]:
             if index in data:

@@ -80,8 +80,6 @@ class Simulation:
 
 
 class _Rounded(fx.Interpreter):
-    """Runs a prepared model, and rounds at the active observers."""
-
     def __init__(
         self, model: GraphModule, active: set[str], grids: dict[str, tuple[torch.Tensor, torch.Tensor]]
     ) -> None:

@@ -131,7 +131,6 @@ class Store:
             )
 
     def adopt(self, subject: Subject) -> Subject:
-        """Copy the program's files into the folder, named by their SHA-256."""
         files = {}
         for kind, path in subject.files.items():
             name = digest(path)

@@ -86,7 +86,6 @@ def inputs_of(analysis: Analysis) -> str:
 
 
 def bits_of(analysis: Analysis) -> dict[str, str]:
-    """By key of a row: the hash of the runtime's value."""
     gaps = analysis.gaps
     places = (analysis.rows.find(int(row)) for row in gaps.index)
     return {key: digest([place.gap.runtime]).hex() for key, place in zip(row_keys(gaps), places, strict=True)}

@@ -67,8 +67,6 @@ class CustomMetrics:
 
 
 class _Comparator:
-    """An upstream comparator as a function of a pair."""
-
     def __init__(self, comparator: Any) -> None:
         self.comparator = comparator
 

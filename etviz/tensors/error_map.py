@@ -1,4 +1,4 @@
-"""Maps of an error in a 2-D slice, by blocks; pairs count that are finite in both."""
+"""2-D maps of an error, by blocks, for any strides; pairs that are not finite in both are skipped."""
 
 from __future__ import annotations
 

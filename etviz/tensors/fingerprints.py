@@ -355,7 +355,6 @@ def zero_point(pair: TensorPair) -> Iterator[Fingerprint]:
 
 
 def clipping(pair: TensorPair) -> Iterator[Fingerprint]:
-    """Values beyond a bound are at the bound."""
     m = pair.moments
     typical = math.sqrt(m.dd / m.count)
     bounds = [(1.0, m.high_q)] * (m.high_r - m.high_q > typical) + [(-1.0, m.low_q)] * (m.low_q - m.low_r > typical)

@@ -135,8 +135,6 @@ def worst_elements(reference: torch.Tensor, runtime: torch.Tensor, n: int = 10) 
 
 
 class _PairContent:
-    """Content and distribution of reference, runtime and error, or of the runtime alone."""
-
     def __init__(self, reference: torch.Tensor | None, runtime: torch.Tensor) -> None:
         self._reference, self._runtime = reference, runtime
         self._known = (_RUNTIME,) if reference is None else (_REFERENCE, _RUNTIME, _ERROR)

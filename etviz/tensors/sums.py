@@ -82,8 +82,6 @@ class _Side:
 
 
 class _Pass:
-    """The pass over one pair, and the sums so far."""
-
     def __init__(self, reference: torch.Tensor, runtime: torch.Tensor, rtol: float, atol: float) -> None:
         self.reference, self.runtime = _Side(reference), _Side(runtime)
         self.same_dtype = reference.dtype == runtime.dtype

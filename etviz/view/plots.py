@@ -1,7 +1,6 @@
 """Matplotlib figures of an Inspection, for papers, logs and slides: the widget's charts without a browser.
 
-Colour-blind readers can tell the colours apart, on light and dark backgrounds; text, ticks and the background follow
-the current matplotlib style.
+The colours suit colour-blind readers and any background; the rest follows the current matplotlib style.
 """
 
 from __future__ import annotations

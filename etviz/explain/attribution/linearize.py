@@ -80,11 +80,10 @@ class NodeValues:
 class Contribution:
     """One output of an instruction; instruction −1 stands for a mutable buffer as earlier executions left it.
 
-    `turn` is its execution in a loop, `bit` its place in sets of contributions. `difference` is runtime − local value;
-    it is None if unknown (`problem`) or without a gradient (`replacement`: ``(where, runtime)`` of integers that
-    differ). `size` is its norm over the value's; for integers, the share that differs. `excluded` counts non-finite
-    elements. `influence` is Σ gradient · difference, None before the gradient has come. `gradient` is kept for mutable
-    buffers alone.
+    `turn` is its execution in a loop, `bit` its place in sets. `difference` is runtime − local value, None if unknown
+    (`problem`) or without a gradient (`replacement`: ``(where, runtime)`` of differing integers). `size` is its norm
+    over the value's, or the share of differing integers. `excluded` counts non-finite elements. `influence` is Σ
+    gradient · difference, once known. `gradient` is kept for mutable buffers alone.
     """
 
     instruction: int
@@ -164,7 +163,7 @@ class Linearization:
 class Linearizer:
     """Walks one method; stateful executions follow one another on the same object.
 
-    `step` is called after each node, and when a gradient comes back to a logged value. `turns` has the calls of other
+    `step` is called after each node, and when a gradient returns to a logged value. `turns` has the calls of other
     methods between the executions.
     """
 

@@ -399,8 +399,8 @@ def _putting_in(items: Sequence[Contribution]) -> After:
 class Patches:
     """The reference with more and more differences in it.
 
-    Operators before the next difference are not evaluated again. If the program dequantizes weights, the operators
-    after it are evaluated for several differences at a time. `tell` is called often.
+    Operators before the next difference are not evaluated again; where weights are dequantized, later ones are
+    evaluated for several differences at a time. `tell` is called often.
     """
 
     def __init__(

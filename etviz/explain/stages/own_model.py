@@ -153,7 +153,6 @@ def digest_of(tensor: torch.Tensor) -> str:
 
 
 def _insert(graph: Graph, copy: Node, readers: Sequence[Node]) -> None:
-    """Put a copy behind the value that it reads, for some of its readers."""
     source = copy.reads()[0]
     at = next((at + 1 for at, node in enumerate(graph.nodes) if node.name == source), 0)
     names = {node.name for node in readers}

@@ -60,12 +60,8 @@ class Taken:
 class ProgramForm:
     """One form of the program, with the operators of its delegates in place of the calls.
 
-    Attributes
-    ----------
-    values
-        Its values by operator of the exported program.
-    inside
-        Prefix of the names of a delegate's operators, by instruction of the call.
+    `values` are by operator of the exported program. `inside` has the prefix of the names of a delegate's operators, by
+    instruction of the call.
     """
 
     def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor], limits: Limits | None = None) -> None:

@@ -42,17 +42,10 @@ _NO_HANDLES: Final = "the delegate map names no operator of this graph"
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """Values that a backend logged inside one delegate call.
+    """Values that a backend logged inside one delegate call, in the order of logging.
 
-    Attributes
-    ----------
-    values
-        In the order of logging.
-    handles
-        The delegate map: identifiers, as text, to debug handles.
-    probed
-        Whether a probe returned the values instead; `deviation` is the distance of its outputs from the program's, None
-        if unknown.
+    `handles` is the delegate map: identifiers, as text, to debug handles. If a probe returned the values instead
+    (`probed`), `deviation` is the distance of its outputs from the program's, None if unknown.
     """
 
     values: Sequence[tuple[Identifier, Any]]
@@ -65,16 +58,9 @@ class Logged:
 class ZoomSubject:
     """One delegate call that is zoomed into.
 
-    Attributes
-    ----------
-    piece
-        The call with its inputs and outputs at runtime.
-    fixed
-        Inputs of the call that are constants of the program, by position, as the reference has them.
-    constants
-        Constants of the piece that differ in the `.pte`.
-    unjudged
-        Why the reference's inputs of the call are not known; empty if they may be.
+    `piece` is the call with its inputs and outputs at runtime. `fixed` are its inputs that are constants of the
+    program, by position, as the reference has them; `constants` those constants of the piece that differ in the `.pte`.
+    `unjudged` says why the reference's inputs of the call are not known; empty if they may be.
     """
 
     piece: Piece
@@ -92,16 +78,9 @@ class ZoomSubject:
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How to run a piece.
+    """How to run a piece; `progress` gets the steps done and their number, `cancel` stops the run.
 
-    Attributes
-    ----------
-    progress
-        Called with the steps done and their number.
-    cancel
-        Stops the run when it is set.
-    preprocessing
-        Undoes the backend's change of a logged value: a layout, a quantization.
+    `preprocessing` undoes the backend's change of a logged value: a layout, a quantization.
     """
 
     timeout: float | None = None
@@ -151,16 +130,13 @@ class InnerValues:
         return list(self.given.get(instruction, ()))
 
     def some_values(self, instruction: int, first: int, count: int) -> list[Any]:
-        """`count` outputs from the output `first` on."""
         return self.values(instruction)[first : first + count]
 
     def last_values(self, instruction: int, count: int) -> list[Any] | None:
-        """The last outputs; None if there are fewer."""
         values = self.values(instruction)
         return values[-count:] if 0 < count <= len(values) else None
 
     def inside(self, instruction: int) -> list[tuple[Identifier, Any]]:
-        """Nothing: operators inside a delegate have no inside."""
         return []
 
     def outputs(self) -> list[Any]:
@@ -312,14 +288,8 @@ def _deviation(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]
 class JoinedValues:
     """The operator of each logged value.
 
-    Attributes
-    ----------
-    values
-        By name of the operator: the identifier, and the value that was logged last.
-    parts
-        By name of an operator without a value: the operator that it is part of.
-    strange
-        Identifiers that belong to no operator of the graph.
+    `values` has, by operator's name, the identifier and its last logged value; `parts`, by name of an operator without
+    a value, the operator that it is part of; `strange` the identifiers that belong to no operator.
     """
 
     values: dict[str, tuple[Identifier, Any]]

@@ -47,7 +47,7 @@ _NOT_REACHED: Final = "the reference does not reach this call, so there is nothi
 
 @dataclass(slots=True)
 class Zoom:
-    """One delegate call, compared as a program is; the operators of `graph` are numbered in program order."""
+    """One delegate call, compared as a program is; `graph` numbers its operators in program order."""
 
     graph: Graph
     comparison: Comparison

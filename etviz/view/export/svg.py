@@ -43,7 +43,6 @@ class _Box:
 
 @during("drawing the graph")
 def write_svg(analysis: Analysis, path: PathLike, by: str) -> Path:
-    """See `etviz.inspection.Export.svg`."""
     target = check_target(path, "the graph")
     if analysis.delegation is None:
         raise UsageError("the files do not hold the program, so there is no graph; give record=, or pte= and etrecord=")
@@ -82,7 +81,6 @@ def _children(tree: Tree, parent: int) -> list[int]:
 
 
 def _layout(tree: Tree, node: int, edges: Iterable[DataEdge]) -> _Box:
-    """The box of a node around its children's."""
     edges = list(edges)
     children = _children(tree, node)
     if not children:

@@ -52,7 +52,6 @@ def _contiguous() -> torch.memory_format:
 
 @during("writing the tensors")
 def write_tensors(analysis: Analysis, folder: Any) -> Path:
-    """See `etviz.inspection.Export.tensors`."""
     target = Path(folder)
     if target.exists() and not target.is_dir():
         raise UsageError(f"{target} is a file; name a folder for the tensors")

@@ -44,8 +44,6 @@ _COLUMNS: Final = (
 
 
 class _Column(NamedTuple):
-    """A heading, the attributes of its cells, and their HTML."""
-
     heading: str
     attributes: str
     cells: Iterable[str]

@@ -141,7 +141,6 @@ class Beside:
         return {"level": level, "verdict": verdict, "facts": facts, "finding": finding}
 
     def histograms(self, row: int, edges: Any, buffers: Buffers) -> list[dict[str, Any]]:
-        """The other programs' values in the same operator, over the bins of the first."""
         found = []
         for k, (label, other) in enumerate(zip(self.labels[1:], self.others, strict=True)):
             place = self.joined[self.joined[:, 0] == row, k + 1]

@@ -1,8 +1,8 @@
 """One columnar payload for the cell, the side panel and the report.
 
 Numbers travel as raw little-endian buffers, texts as int32 codes into sorted dictionaries, so that a view sorts by
-code. JSON carries only the description: ``{"buffer": k, "dtype": "float64", "length": n}`` names a buffer. JSON has no
-NaN and no infinities; single numbers are written as ``"nan"``, ``"inf"``, ``"-inf"``.
+code. The description is JSON: ``{"buffer": k, "dtype": "float64", "length": n}`` names a buffer; single numbers that
+JSON lacks are ``"nan"``, ``"inf"``, ``"-inf"``.
 """
 
 from __future__ import annotations
@@ -140,7 +140,6 @@ def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dic
 
 
 def empty_payload(title: str, level: str, lines: Sequence[str]) -> tuple[dict[str, Any], list[bytes]]:
-    """A payload without rows: a title, and a verdict with its notes."""
     buffers = Buffers()
     rows = pd.DataFrame({name: [] for name in ("instruction", "output", INNER)})
     payload = {

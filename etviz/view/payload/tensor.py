@@ -91,7 +91,6 @@ BUILDERS: Final = {"error_map": build_error_map, "scatter": build_scatter, "chan
 def build_tensor(
     analysis: Analysis, row: int, bins: int = 64, *, worst: bool = True, beside: Beside | None = None
 ) -> tuple[dict[str, Any], list[bytes]]:
-    """Histograms, statistics, non-finite counts and, if `worst`, the worst elements of one gap row."""
     buffers = Buffers()
     pair = analysis.values.pair(row)
     reference, runtime = pair.reference, pair.runtime

@@ -1,7 +1,7 @@
 """One execution on a time axis: calls, and below each call the events inside.
 
-Levels are for drawing: framework events on top, calls below, then events inside a call; overlapping events go further
-down. Operators that a backend timed with another clock start with their call.
+Levels, from the top: framework events, calls, events inside a call; overlapping events go further down. Operators that
+a backend timed with another clock start with their call.
 """
 
 from __future__ import annotations

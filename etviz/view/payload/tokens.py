@@ -33,17 +33,7 @@ _LAYER: Final = re.compile(r"(?:.*?\.)??([A-Za-z_]\w*\.\d+)(?:\.|$)")
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Numbers by layer and by call or position, NaN if unknown.
-
-    Attributes
-    ----------
-    prompt
-        Number of the prompt.
-    layers
-        Names of the rows.
-    values
-        A row for each layer.
-    """
+    """Numbers by layer (`layers` names the rows) and by call or position of one prompt, NaN if unknown."""
 
     prompt: int
     layers: Sequence[str]

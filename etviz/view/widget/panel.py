@@ -1,7 +1,7 @@
 """The kernel's side of JupyterLab's side panels: the place that a view takes, and the list of Inspections.
 
-A place travels in the widget's trait `panel`. The kernel outlives the page, so an open panel comes back after a reload
-and a closed panel stays closed. Of several widgets with one title, the newest (the highest serial) has the panel.
+A place travels in the widget's trait `panel`, so after a reload an open panel comes back and a closed one stays closed.
+Of several widgets with one title, the newest (the highest serial) has the panel.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The anywidget: the traits of a view state, and answers to the view's questions.
 
-State is small and lives in traits; the view asks for data by message. A kernel subshell thread may answer while a cell
-runs, but not before the kernel was idle once. So the payload is part of the initial state: the first paint never waits
-for the cells below.
+State is small and lives in traits; the view asks for data by message. A kernel subshell thread answers while a cell
+runs, but not before the kernel was idle once, so the payload is part of the initial state: the first paint never waits.
 """
 
 from __future__ import annotations
