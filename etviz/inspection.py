@@ -661,7 +661,10 @@ class Time:
     @property
     def events(self) -> pd.DataFrame:
         """See `Inspection.events`."""
-        return self._analysis.events.copy()
+        frame = self._analysis.events.copy()
+        for name in [name for name in frame if frame[name].dtype == object]:  # lists and arrays
+            frame[name] = frame[name].map(copy.deepcopy).astype(object)
+        return frame
 
     @property
     def latency(self) -> dict[int, float]:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from etviz.errors import EtvizError
+from etviz.graph.labels import constant_names
 from etviz.graph.quantize_ops import converted, is_conversion, is_dequantize
 from etviz.graph.uses import Uses, only_moves
 from etviz.pairing.matched_constants import equal_bytes, in_place, stored
@@ -114,7 +115,8 @@ class ComparingConstants:
         _, _, graph, weights = self._arguments
         found = {item.name: item for item in self.result()}
         targets = {use.item.target for use in _uses(graph, -1) if use.plain and use.item.target in weights}
-        told = [target.rpartition("/")[2] for target in targets if tells(weights[target])] if found else []
+        names = constant_names(graph)
+        told = [names[target] for target in targets if tells(weights[target])] if found else []
         return bool(told) and all(name in found and found[name].rel_l2 > _ALIKE for name in told)
 
     def result(self) -> tuple[Difference, ...]:
@@ -146,7 +148,7 @@ def compare_constants(
             continue
         if not blobs.take(tensor, anyhow=use.inside) and use.plain:
             missing.setdefault(target, use)
-    found = []
+    found, names = [], constant_names(graph)
     sizes = Counter(_size(weights[target], anyhow=use.inside) for target, use in missing.items())
     for target, use in missing.items():
         tensor = weights[target]
@@ -154,7 +156,7 @@ def compare_constants(
         if nearest is None:
             nearest = blobs.left(tensor, sizes[_size(tensor, anyhow=use.inside)], anyhow=use.inside)
         if nearest is not None:
-            found.append(_difference(target.rpartition("/")[2], use.instruction, tensor, nearest))
+            found.append(_difference(names[target], use.instruction, tensor, nearest))
     return found
 
 

@@ -14,7 +14,7 @@ from etviz.comparison.measurement import add_gap, add_introduced, add_unpaired
 from etviz.comparison.noise import judge_introduced
 from etviz.comparison.nonfinite import NonFinite
 from etviz.evaluation.evaluator import Evaluator
-from etviz.evaluation.noise import CHAINED, Rounding
+from etviz.evaluation.noise import chained
 from etviz.evaluation.replay import Log, logged_outputs
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import OBSERVED, Graph, Node, Ref
@@ -100,7 +100,7 @@ class _Executions:
             _OneExecution(result, log, NonFinite(graph, given), introduced, pairing)
             for result, log, given in zip(results, logs, inputs, strict=True)
         ]
-        evaluator.roundings = [Rounding(seed) for seed in range(CHAINED)] if introduced else ()
+        evaluator.roundings = chained(graph) if introduced else ()
 
     def see(self, node: Node, values: Sequence[Value]) -> None:
         for lane, value in zip(self._lanes, values, strict=True):

@@ -25,7 +25,7 @@ from etviz.evaluation.unpacked import Quantized
 from etviz.evaluation.values import flat_values
 from etviz.graph.draws import draws
 from etviz.graph.ir import Ref
-from etviz.graph.labels import short_operator
+from etviz.graph.labels import constant_names, short_operator
 from etviz.graph.quantize_ops import is_conversion, is_dequantize
 from etviz.graph.uses import MOVING, only_moves
 from etviz.tensors.changes import describe_change, rearrange, rearrangements, shortest_number
@@ -43,7 +43,7 @@ from etviz.tensors.fingerprints import (
 if TYPE_CHECKING:
     from etviz.comparison.gap import Comparison, Gap
     from etviz.evaluation.values import Rounding
-    from etviz.graph.ir import Graph, Node
+    from etviz.graph.ir import Graph, Meta, Node
 
 logger = logging.getLogger(__name__)
 
@@ -365,6 +365,7 @@ class _Weight:
 
     name: str
     place: int | str
+    meta: Meta | None
 
     def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
         return kwargs[self.place] if isinstance(self.place, str) else args[self.place]
@@ -376,7 +377,8 @@ class _Weight:
 
 
 def _weights(graph: Graph, node: Node) -> list[_Weight]:
-    constants = {item.name: item.target for item in graph.inputs if item.kind == "constant"}
+    constants = {item.name: item for item in graph.inputs if item.kind == "constant"}
+    names = constant_names(graph)
     makers = {other.name: other for other in graph.nodes}
     found = []
     for place, value in (*enumerate(node.args), *node.kwargs.items()):
@@ -384,7 +386,8 @@ def _weights(graph: Graph, node: Node) -> list[_Weight]:
         while name in makers and (is_dequantize(makers[name]) or only_moves(makers[name])):
             name = next(iter(makers[name].reads()), "")
         if name in constants:
-            found.append(_Weight(constants[name].rpartition("/")[2], place))
+            item = constants[name]
+            found.append(_Weight(names[item.target], place, item.meta))
     return found
 
 
@@ -393,10 +396,8 @@ def _rearranged_weights(graph: Graph, nodes: Sequence[Node]) -> Iterator[Hypothe
     if len(readers) != 1:
         return
     node, weights = readers[0]
-    metas = {item.target.rpartition("/")[2]: item.meta for item in graph.inputs if item.kind == "constant"}
     for weight in weights:
-        meta = metas.get(weight.name)
-        shape = [size for size in meta.shape if isinstance(size, int)] if meta is not None else []
+        shape = [size for size in weight.meta.shape if isinstance(size, int)] if weight.meta is not None else []
         for words, *how in rearrangements(shape):
             compute = partial(_with_weight, weight, how)
             yield Hypothesis(WEIGHTS, f"{weight.name} {words}", frozenset((id(node),)), compute)

@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.comparison.gap import MISMATCH
 from etviz.comparison.outputs import compare_outputs
 from etviz.errors import EtvizError
 from etviz.evaluation.noise import Growth, larger, propagated, total_noise
 from etviz.graph.ir import Ref
 from etviz.graph.labels import node_label
 from etviz.graph.quantize_ops import is_quantize
-from etviz.tensors.metrics import AT_LEAST, MEASURED, NAN, THRESHOLD, UNKNOWN, Noise, floor
+from etviz.tensors.metrics import AT_LEAST, MEASURED, NAN, UNKNOWN, Noise, floor
 
 if TYPE_CHECKING:
     from etviz.comparison.gap import Comparison, Gap
@@ -83,9 +82,8 @@ def judge_totals(
 ) -> None:
     """Judge total gaps and final outputs by their noise.
 
-    A total gap is what the introduced errors become on the way. If each of them is at most s times its noise, so is the
-    total, since both run through the same operators. Where s is below the threshold, this lower bound of the noise is
-    enough; else the noise is measured.
+    A gap that one rounding of its value explains needs no more; the noise of all others is measured. What instructions
+    introduced tells nothing of it: errors that share a sign add up where noise cancels.
 
     Parameters
     ----------
@@ -96,8 +94,6 @@ def judge_totals(
     differing = [run for run, item in enumerate(comparisons) if not _outputs_match(item)]
     if not suspicious and not differing:
         return
-    if _bound_totals(comparisons) and not differing:
-        return
     growth = {run: Growth() for run in differing}
     outputs = measure_totals([(run, gap.source[0], gap) for run, gap in suspicious], inputs, fresh, growth)
     if outputs is None:
@@ -107,26 +103,6 @@ def judge_totals(
         graph = fresh().graph
         names = (out.name if isinstance(out, Ref) else "" for out in graph.outputs)
         comparisons[run].grows_at = [_growth(graph, growth[run].stage(graph, name)) for name in names]
-
-
-def _bound_totals(comparisons: Sequence[Comparison]) -> bool:
-    largest, enough = 0.0, True
-    for item in comparisons:
-        missing = sorted(set(item.reasons) - item.grouped - item.empty, reverse=True)
-        for gap in sorted(item.gaps, key=lambda gap: gap.instruction):
-            while missing and missing[-1] <= gap.instruction:
-                missing.pop()
-                largest = math.inf
-            known = gap.introduced is not None and gap.status != MISMATCH
-            introduced = gap.introduced["severity"] if known and gap.introduced else math.inf
-            largest = max(largest, math.inf if math.isnan(introduced) else introduced)
-            if not _is_suspicious(gap):
-                continue
-            if 0 < largest < THRESHOLD:
-                gap.set_noise(Noise(gap.metrics["rmse"] / largest, AT_LEAST))
-            else:
-                enough = False
-    return enough
 
 
 def measure_totals(

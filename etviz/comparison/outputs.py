@@ -43,8 +43,10 @@ _KINDS: Final = (
     | {"allclose": "bool", "matches": "bool"}
 )
 """Dtypes of the columns of a table without rows."""
-_INDEPENDENT: Final = 2.0
-"""Maximum of noise over the size of a value that rounding can make."""
+_INDEPENDENT: Final = 7.4
+"""Maximum of noise over the size of a value that rounding can make: √2 for two independent values, times the allowance
+for a single number that five evaluations measured.
+"""
 
 
 def compare_outputs(
@@ -104,7 +106,7 @@ def _is_credible(sums: Sums, scale: float | None, noise: float) -> bool:
     """False if the noise is larger than rounding can make it, or the value can't lie on its grid.
 
     Both come from the files that are judged. Where rounding leaves nothing of a value, the noise is √2 of its size, as
-    for two independent values, and somewhat more if it was measured on a few elements. The size is the larger one of
+    for two independent values, and more if it was measured on a few elements. The size is the larger one of
     reference and runtime: a norm of equal numbers gives 0, or rounding alone.
     """
     size = math.sqrt(max(sums.rr, sums.qq) / sums.count) * sums.r_unit if sums.count else 0.0

@@ -18,9 +18,11 @@ A sum of zero mean has ``S = √(K/6)·‖t‖``, one of a single sign ``S = √
 ``a_k·b_k``; the norms of the operands are enough: ``‖t‖² ≈ ‖a‖²·‖b‖²/K``. A running sum keeps its order:
 ``S_k² = Σ_{j≤k} s_j²/3``.
 
-Equal terms have no random errors: between two powers of two each addition repeats the same error. Half of the additions
-fall into the last interval, a quarter into the one before, so ``S ≈ K/(2√3)·|v|·√(1 + 1/16 + …) ≈ 0.3·K·|v|``. Terms
-count as equal if their deviation is less than one unit of the sum: its low bits then do not vary.
+Many kernels add in the order in which the terms stand, and then S is known: ``S² = Σ s_j²/3`` over the partial sums,
+which are larger than those of random orders where neighbours are alike. Equal terms have no random errors: between two
+powers of two each addition repeats the same error. Their ``|s_j|`` are added before they are squared, so a sum of equal
+terms has ``S ≈ K/(2√3)·|v| ≈ 0.3·K·|v|``. The size is the larger one of the two orders (`in_order`). Products know the
+norms of their terms only, so they have the size of any order.
 
 Norms contain sums: the errors of the mean, of the variance and of each elementwise step add as variances. A softmax is
  ``v·√(1 + (x − max x)² + (K+1)/9)``: the result, the argument of the exponential, the sum of its denominator.
@@ -65,6 +67,10 @@ _PART: Final = 1e-6
 """Relative step of the finite differences: about the cube root of float64's precision, where their error is least."""
 _EQUAL: Final = math.sqrt(4 / 45)
 """Size of a sum of equal terms over ``K·|v|``: ``√(1/12 · (1 + 1/16 + 1/256 + …))``."""
+_TINY: Final = 2.0**-1022
+"""Smallest normal number of float64: what is below it is not divided by."""
+_SPREAD: Final = -7046029254386353131
+"""Odd multiplier that spreads the bits of numbers: 2⁶⁴ over the golden ratio (D. E. Knuth, 1973, section 6.4)."""
 _ARITHMETIC: Final = frozenset(("add", "sub", "rsub", "mul", "div", "sqrt", "fmod", "remainder", "clamp", "hardtanh"))
 """Operators whose results are the exact ones, rounded once."""
 ENOUGH: Final = 1000
@@ -155,23 +161,49 @@ def _unit(value: torch.Tensor) -> float:
     return EPS.get(str(value.dtype).removeprefix("torch."), EPS["float32"])
 
 
+def in_order(terms: torch.Tensor) -> torch.Tensor:
+    """Squared size of the sum of each row, in float64: in any order, or in the order in which the terms stand.
+
+    The larger of the two. In a row, terms that repeat a value repeat its error while the partial sums keep their
+    exponent, so these errors are added before they are squared; a term of 0 has none. A hash brings equal terms
+    together; it has four times as many places as there are terms, so chance adds a quarter of the square at most.
+    """
+    count = terms.shape[-1]
+    if not count:
+        return terms.new_zeros(terms.shape[:-1])
+    partial = terms.cumsum(-1)
+    exponents = torch.frexp(partial).exponent
+    bits = max(2, (4 * count - 1).bit_length())
+    places = ((terms.contiguous().view(torch.int64) ^ exponents) * _SPREAD >> (64 - bits)) & ((1 << bits) - 1)
+    errors = terms.new_zeros((*terms.shape[:-1], 1 << bits)).scatter_add_(-1, places, partial.abs() * (terms != 0))
+    random = sum_size(count, terms.square().sum(-1), partial[..., -1])
+    return torch.maximum(random, errors.square().sum(-1) / 3)
+
+
+def _rows(x: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
+    """A tensor in float64 with the elements of some axes in its last one."""
+    first = [at for at in range(x.ndim) if at not in {axis % x.ndim for axis in axes}]
+    others = [at for at in range(x.ndim) if at not in first]
+    return x.double().permute(*first, *others).reshape([x.shape[at] for at in first] + [-1])
+
+
 def _sum(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    x, rest = args[0].double(), _without_dtype(args[1:])
-    squares, total = (call(target, [item, *rest], {}) for item in (x.square(), x))
-    return [_plain_sum(_share(x.numel(), values), squares, total, _unit(values[0])).sqrt()]
+    return [in_order(_rows(args[0], _axes(args))).sqrt().reshape(values[0].shape)]
 
 
 def _mean(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    """Averages over axes or windows: the sum's size over the number of terms."""
-    x, rest = args[0].double(), _without_dtype(args[1:])
+    """Averages over axes: the sum's size over the number of terms."""
+    rows = _rows(args[0], _axes(args))
+    return [in_order(rows).sqrt().reshape(values[0].shape) / rows.shape[-1]]
+
+
+def _pooled(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    """Averages over windows."""
+    x, rest = args[0].double(), list(args[1:])
     squares, mean = (call(target, [item, *rest], {}) for item in (x.square(), x))
     terms = math.prod(_pair(args[1])) if "avg_pool2d" in target and "adaptive" not in target else 0
     terms = terms or _share(x.numel(), values)
     return [_plain_sum(terms, terms * squares, terms * mean, _unit(values[0])).sqrt() / terms]
-
-
-def _without_dtype(args: Sequence[Any]) -> list[Any]:
-    return [None if isinstance(item, torch.dtype) else item for item in args]
 
 
 def _pair(size: Any) -> list[int]:
@@ -199,17 +231,13 @@ def _product_of(args: Sequence[Any], values: Sequence[Any], call: Call, target: 
 
 def _variance(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
     """Variances, deviations and means of rows: a sum of one sign, and the square of the mean's error."""
-    x, terms = args[0].double(), _share(args[0].numel(), values)
-    last = values[-1].double()
-    spread = values[0].double()
-    mean = x.mean() if last.ndim == 0 and x.ndim else x.mean(_axes(args), keepdim=last.ndim == x.ndim)
-    squares = (
-        x.square().mean() if last.ndim == 0 and x.ndim else x.square().mean(_axes(args), keepdim=last.ndim == x.ndim)
-    )
-    of_mean = _plain_sum(terms, terms * squares, terms * mean, _unit(values[0])).sqrt() / terms
-    size = math.sqrt(terms + 1) / 3 * spread + _unit(values[0]) / 2 * of_mean.square()
+    rows, spread = _rows(args[0], _axes(args)), values[0].double()
+    terms, middle = rows.shape[-1], rows.mean(-1, keepdim=True)
+    of_mean = in_order(rows).sqrt() / terms
+    size = in_order((rows - middle).square()).sqrt() / terms + _unit(values[0]) / 2 * of_mean.square()
+    size, of_mean = size.reshape(spread.shape), of_mean.reshape(spread.shape)
     if "std" in target:
-        size = size / 2 + spread
+        size = size / (2 * spread.clamp_min(_TINY)) + spread
     return [size, of_mean][: len(values)]
 
 
@@ -222,8 +250,9 @@ def _axes(args: Sequence[Any]) -> list[int]:
 
 def _length(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
     """Norms of vectors: half of the error of the sum of squares, and the root."""
-    value = values[0].double().abs()
-    return [value * math.sqrt(1 + (_share(args[0].numel(), values) + 1) / 36)]
+    rows, value = _rows(args[0], _axes([args[0], *args[2:]])), values[0].double()
+    squares = in_order(rows.square()).reshape(value.shape) / value.square().clamp_min(_TINY)
+    return [(value.square() + squares / 4).sqrt()]
 
 
 def product_size(terms: int, left: torch.Tensor, right: torch.Tensor, value: torch.Tensor, bias: Any = None) -> Any:
@@ -293,9 +322,9 @@ def _normalized(
     terms = rows.shape[1]
     squares = rows.square().mean(1, keepdim=True)
     middle = rows.mean(1, keepdim=True) if mean else torch.zeros_like(squares)
-    of_mean = _plain_sum(terms, terms * squares, terms * middle, unit) / terms**2
+    of_mean = in_order(rows).unsqueeze(1) / terms**2 if mean else torch.zeros_like(squares)
     variance = (rows - middle).square().mean(1, keepdim=True)
-    of_variance = (terms + 1) / 9 * (squares if passes == 1 else variance).square()
+    of_variance = in_order((rows if passes == 1 else rows - middle).square()).unsqueeze(1) / terms**2
     of_variance = of_variance + 4 * middle.square() * (of_mean if passes == 1 else variance / (3 * terms))
     inverse = 1 / (variance + eps)
     steps = 1 + of_variance * inverse.square() / 4
@@ -477,10 +506,14 @@ def _elementwise(
         return [None] * len(values)
     squares = [size.square() if size is not None else None for size in plain]
     if target.partition(".")[2].partition(".")[0] not in _ARITHMETIC:
-        for at, item in enumerate(wide):
+        places: list[tuple[Any, Any]] = [*((wide, at) for at in range(len(wide))), *((named, name) for name in named)]
+        for given, at in places:
+            item = given[at]
             if not isinstance(item, torch.Tensor) or not item.is_floating_point() or not item.numel():
                 continue
-            moved = flat_values(call(target, [*wide[:at], item * (1 + _PART), *wide[at + 1 :]], named))
+            given[at] = item * (1 + _PART)
+            moved = flat_values(call(target, wide, named))
+            given[at] = item
             for place, (a, b) in enumerate(zip(moved, exact, strict=True)):
                 square = squares[place]
                 if square is not None and a.shape == b.shape:
@@ -638,8 +671,9 @@ def _together(node: Node, args: Sequence[Any], values: Sequence[Any]) -> int:
 
 _FAMILIES: Final[Mapping[str, Family]] = {
     "sum": _sum,
-    **dict.fromkeys(("mean", "avg_pool1d", "avg_pool2d", "avg_pool3d"), _mean),
-    **dict.fromkeys(("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool2d"), _mean),
+    "mean": _mean,
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), _pooled),
+    **dict.fromkeys(("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool2d"), _pooled),
     "cumsum": _running,
     "prod": _product_of,
     "cumprod": _product_of,

@@ -18,7 +18,7 @@ Few samples carry less information: `allowance` widens the noise of values with 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +35,7 @@ from etviz.evaluation.rounds import Rounds
 from etviz.evaluation.unpacked import elements, largest_value
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import CONTROL, Graph, Node, Ref
-from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments, is_dequantize, is_quantize
+from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_dequantize, is_quantize
 from etviz.native import pair_sums
 from etviz.tensors.metrics import MEASURED, NAN, Noise
 
@@ -52,12 +52,14 @@ add to it. Deep networks amplify every flip: at 1e-4 their noise is three quarte
 """
 PASSES: Final = 5
 """Maximum number of perturbed lanes. More of them cost time; fewer widen the noise of single numbers (by 24 for 2)."""
-CHAINED: Final = 2
-"""Lanes of operators whose values were not logged, which every evaluation computes."""
+_CHAINED: Final = 2
+"""The same for operators whose values were not logged in large programs: every evaluation computes them."""
 _SMALL: Final = 1 << 19
 """Elements of a program's largest value up to which its lanes take little memory side by side."""
 _SEEDS: Final = 0x9E3779B97F4A
 """First seed. Models and inputs are often drawn from small ones, which would not be independent of the rounding."""
+_KEYED: Final = 4096
+"""Number of elements of a value from which its random numbers follow."""
 _UNIFORM: Final = math.sqrt(3.0)
 """Half width of a uniform distribution with an RMS of 1."""
 
@@ -81,7 +83,6 @@ class Rounding:
         self._grids = grids
         self._seed = _SEEDS + seed
         self._generator = torch.Generator()
-        self._calls = Counter[tuple[str, tuple[int, ...]]]()
 
     def call(
         self,
@@ -93,24 +94,23 @@ class Rounding:
         delegated: bool = False,
     ) -> Any:
         """The perturbed result of an operator; a backend runs it if it is `delegated`."""
-        self.begin(node)
         if self._grids is not None and to_grid(node):
             known, at = self._grids.get(id(node), ()), len(self.quantized[id(node)])
             self.quantized[id(node)].append(None)
             return known[at] if at < len(known) else call(node.target, args, kwargs)
         if is_quantize(node):
             self.quantized[id(node)].append(None)
+            self.begin(key_of(args or list(kwargs.values())))
             return self.quantize(call, node, args, kwargs)
         value = call(node.target, args, kwargs)
+        self.begin(key_of(value))
         if is_dequantize(node) and (self._grids is not None or (delegated and is_chosen(node))):
             value = self.on_grid(node, args, kwargs, value)
         return value if self._grids is not None else self.moved(value, sizes(node, args, kwargs, value, call))
 
-    def begin(self, node: Node) -> None:
-        """Draw the random numbers of an operator next: they do not depend on the graph and the order it stands in."""
-        key = node.target, node.handles
-        self._calls[key] += 1
-        self._generator.manual_seed(self._seed ^ crc32(f"{key} {self._calls[key]}".encode()))
+    def begin(self, key: int) -> None:
+        """Draw the random numbers of the operator whose value has this key next."""
+        self._generator.manual_seed(self._seed ^ key)
 
     def quantize(self, call: Callable[..., Any], node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Quantize values that moved by a part of their row's step."""
@@ -128,9 +128,6 @@ class Rounding:
         step = steps(node, args, kwargs)
         if step is None or half_ulp(value) is None:
             return value
-        self._generator.manual_seed(
-            self._seed ^ crc32(f"{converted(node)} {self._calls[node.target, node.handles]}".encode())
-        )
         moved = self._uniform(value) * (step / math.sqrt(12.0))
         return value + moved.to(value.dtype) * ((value != 0) if self._grids is None else 1)
 
@@ -147,6 +144,15 @@ class Rounding:
     def _uniform(self, like: torch.Tensor) -> torch.Tensor:
         random = torch.rand(like.shape, generator=self._generator, dtype=torch.float32)
         return random.sub_(0.5).mul_(2.0 * _UNIFORM)
+
+
+def key_of(value: Any) -> int:
+    """A number that follows from an operator's value: it is the same in every form of the program."""
+    first = next((item for item in flat_values(value) if isinstance(item, torch.Tensor)), None)
+    if first is None:
+        return 0
+    flat = first.detach().reshape(-1)
+    return crc32(flat[:: max(1, flat.numel() // _KEYED)].contiguous().view(torch.uint8).numpy().tobytes())
 
 
 class Grids:
@@ -226,25 +232,25 @@ class Spread:
 
     def __init__(self) -> None:
         self._by_lane: list[float] = []
-        self._each: torch.Tensor | None = None
+        self._each: list[torch.Tensor] = []
         self._count = 0
         self._size = 0.0
 
     def add(self, perturbed: Any, value: Any) -> None:
-        """Take the difference of two tensors, where both are finite."""
+        """Take the difference of two tensors, where both are finite; nothing once there are `ENOUGH` samples."""
         if not isinstance(perturbed, torch.Tensor) or not isinstance(value, torch.Tensor):
             return
-        if perturbed.shape != value.shape or perturbed.is_complex() or not value.numel():
+        if perturbed.shape != value.shape or perturbed.is_complex() or not value.numel() or self.samples >= ENOUGH:
             return
         known = _squares(perturbed, value)
         if known is None:
-            each = (perturbed.double() - value.double()).square()
+            each = perturbed.double() - value.double()
             finite = torch.isfinite(each)
             each = torch.where(finite, each, 0.0)
             self._count = max(1, int(finite.sum()))
             if value.numel() < ENOUGH:
-                self._each = each if self._each is None else self._each + each
-            known = float(each.sum())
+                self._each.append(each.flatten())
+            known = float(each.square().sum())
         else:
             self._count = value.numel()
         if not self._by_lane:
@@ -258,15 +264,11 @@ class Spread:
 
     @property
     def noise(self) -> Noise:
-        """Their RMS, with the `allowance` for few of them; NaN without any.
-
-        No allowance makes it larger than the distance of two independent values.
-        """
+        """Their RMS, with the `allowance` for few of them; NaN without any."""
         if not self._by_lane:
             return Noise(NAN)
         rms, each = math.sqrt(sum(self._by_lane) / self.samples), self._independent
-        most = math.sqrt(2.0) * math.hypot(rms, math.sqrt(self._size / self._count))
-        return Noise(min(rms * allowance(each, each * len(self._by_lane)), most), MEASURED)
+        return Noise(rms * allowance(each, each * len(self._by_lane)), MEASURED)
 
     @property
     def relative(self) -> float:
@@ -278,17 +280,22 @@ class Spread:
     def _independent(self) -> float:
         """Independent elements of one lane.
 
-        Elements with little noise tell nothing of the others, and elements that err together count as one: the lanes'
-        sums of squares then differ. The mean of k independent squares has a variance of 2/k of its square; five lanes
-        tell that k to a factor of 0.3 (χ² with 4 degrees of freedom, in 99 of 100 cases no less).
+        The sum of squares of elements with the covariance C has ``(tr C)²/tr C²`` degrees of freedom (F. E.
+        Satterthwaite, 1946). Elements with little noise tell nothing of the others, and elements that share a factor
+        count as one: the errors of two lanes then have the same direction. The mean squared cosine of their angle is
+        ``tr C²/(tr C)²``. Each pair of lanes gives one sample of it, whose standard deviation is √2 of the mean.
         """
-        each = float(self._count) if self._each is None else independent(self._each)
-        lanes = len(self._by_lane)
-        mean = sum(self._by_lane) / lanes
-        variance = sum((item - mean) ** 2 for item in self._by_lane) / max(lanes - 1, 1)
-        if lanes >= PASSES and variance > 0:
-            each = min(each, max(1.0, 0.3 * 2 * mean**2 / variance))
-        return each
+        lanes = [each for each in self._each if bool(each.any())]
+        if not lanes:
+            return float(self._count)
+        each = torch.stack([lane / lane.abs().max() for lane in lanes])
+        found = independent(torch.stack(self._each).square().sum(0))
+        if len(each) > 1:
+            unit = torch.nn.functional.normalize(each, dim=1)
+            pairs = len(each) * (len(each) - 1) / 2
+            shared = float((unit @ unit.T).square().triu(1).sum()) / pairs * (1 + math.sqrt(2 / pairs))
+            found = min(found, 1 / shared) if shared > 0 else found
+        return max(1.0, found)
 
 
 def propagated(again: Callable[[Any], Any] | Sequence[Any], value: Any) -> list[Noise]:
@@ -488,8 +495,9 @@ class Lanes(Evaluator):
                     others.append(self.apply(graph, node, *self.arguments(lane, node)))
                 return reference, _joined(others)
             found = sizes(node, args, kwargs, reference, self.limits.call)
+            key = key_of(reference)
             for at, (rounding, lane) in enumerate(zip(self._others, lanes, strict=True)):
-                rounding.begin(node)
+                rounding.begin(key)
                 first = at < self.number
                 known = others[at] if product else None if first or not to_grid(node) else reference
                 value = known if known is not None else self._in_lane(graph, node, rounding, lane, first=first)
@@ -641,6 +649,12 @@ def _add(
     for at, other in enumerate(others):
         for spreads, perturbed, value in zip(both, other, values, strict=False):
             spreads[at >= number].add(perturbed, value)
+
+
+def chained(graph: Graph) -> list[Rounding]:
+    """Roundings for the operators of a graph whose values were not logged."""
+    small = (largest_value(graph) or 0) <= _SMALL
+    return [Rounding(seed) for seed in range(PASSES if small else _CHAINED)]
 
 
 def batches(graph: Graph, names: Collection[str] = ()) -> list[list[int]]:

@@ -11,8 +11,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from etviz.graph.ir import OBSERVED, Ref
-from etviz.graph.quantize_ops import DEQUANTIZE, QUANTIZE, conversion
-from etviz.graph.uses import operators
+from etviz.graph.quantize_ops import DEQUANTIZE, QUANTIZE, conversion, is_dequantize
+from etviz.graph.uses import only_moves, operators
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,6 +34,7 @@ _PARTS: Final = re.compile(r"(#\S+ |)(.*?)( · .*|:\d+)", re.DOTALL)
 """A row's number, place and operator; or a file and a line number."""
 _LEGIBLE: Final = 3
 _NUMBERED: Final = re.compile(r"_\d+$")
+_NUMBERED_CONSTANT: Final = re.compile(r"_(frozen_param|param_constant|tensor_constant)\d+")
 _TELLING: Final = (
     *("scaled_dot_product", "sdpa", "lstm", "gru", "conv", "linear", "addmm", "bmm", "matmul", "einsum", "embedding"),
     *("layer_norm", "group_norm", "rms_norm", "batch_norm", "softmax", "gelu", "silu"),
@@ -103,6 +104,30 @@ def _speaker(inner: Graph, output: int) -> Node | None:
                 wanted.append(nodes[name])
     told = [node for node in inner.nodes if node.name in found and node.module and not conversion(node.origin)]
     return min(reversed(told), key=lambda node: _rank(node.origin), default=maker)
+
+
+def constant_names(graph: Graph) -> dict[str, str]:
+    """Names of constants for people, by target: the model's own names.
+
+    torch numbers the constants of a quantized module (``_frozen_param4``). They are called after the module that reads
+    them: ``head.weight``.
+    """
+    found: dict[str, str] = {}
+    for inner in graph.subgraphs.values():
+        found |= constant_names(inner)
+    constants = {item.name: item for item in graph.inputs if item.kind == "constant"}
+    found |= {item.target: item.target.rpartition("/")[2] for item in constants.values() if item.target not in found}
+    for node in graph.nodes:
+        read = [constants[name] for name in node.reads() if name in constants]
+        if read and (is_dequantize(node) or only_moves(node)):
+            constants[node.name] = read[0]
+            continue
+        flat = [item.meta is not None and len(item.meta.shape) < 2 for item in read]
+        for at, item in enumerate(read):
+            if _NUMBERED_CONSTANT.fullmatch(found[item.target]) and node.module:
+                is_bias = flat[at] and (at > 0 or not all(flat))
+                found[item.target] = f"{node.module}.{'bias' if is_bias else 'weight'}"
+    return found
 
 
 def owners_of(graph: Graph) -> dict[int, Graph]:
