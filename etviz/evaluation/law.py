@@ -14,9 +14,9 @@ uniform in ``±ε/2·|s_j|`` and so has a variance of ``(ε/2)²·s_j²/3``. The
 
     S² = (K+1)·(‖t‖²/18 + v²/9)
 
-A sum of zero mean has ``S = √(K/6)·‖t‖``, one of a single sign ``S = √K/3·|v|``. The terms of a product are
-``a_k·b_k``; the norms of the operands are enough: ``‖t‖² ≈ ‖a‖²·‖b‖²/K``. A running sum keeps its order:
-``S_k² = Σ_{j≤k} s_j²/3``.
+A sum of zero mean has ``S = √(K/6)·‖t‖``, one of a single sign ``S = √K/3·|v|``. The reference is rounded too. It adds
+in pairs, so its part matters for few terms only (`sum_size`). The terms of a product are ``a_k·b_k``; the norms of the
+operands are enough: ``‖t‖² ≈ ‖a‖²·‖b‖²/K``. A running sum keeps its order: ``S_k² = Σ_{j≤k} s_j²/3``.
 
 Many kernels add in the order in which the terms stand, and then S is known: ``S² = Σ s_j²/3`` over the partial sums,
 which are larger than those of random orders where neighbours are alike. Equal terms have no random errors: between two
@@ -73,6 +73,8 @@ _SPREAD: Final = -7046029254386353131
 """Odd multiplier that spreads the bits of numbers: 2⁶⁴ over the golden ratio (D. E. Knuth, 1973, section 6.4)."""
 _ARITHMETIC: Final = frozenset(("add", "sub", "rsub", "mul", "div", "sqrt", "fmod", "remainder", "clamp", "hardtanh"))
 """Operators whose results are the exact ones, rounded once."""
+_FIRST: Final = 4096
+"""Number of elements that tell whether a value consists of few different ones."""
 ENOUGH: Final = 1000
 """Number of independent elements from which `allowance` is 1: further samples tell nothing new."""
 _GATHERING: Final = frozenset(("embedding", "index_select", "gather", "index"))
@@ -136,13 +138,24 @@ def _wide(value: torch.Tensor) -> torch.Tensor:
 def sum_size(terms: int, squares: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
     """Squared size of a sum in any order, from the number of terms, the sum of their squares and the sum.
 
+    The kernel's partial sums, and those of the reference, which adds in pairs.
+
     Examples
     --------
     >>> import torch
     >>> float(sum_size(8, torch.tensor(36.0), torch.tensor(6.0)))
-    54.0
+    90.0
     """
-    return (terms + 1) * (squares / 18 + total.square() / 9)
+    return (terms + 1) * (squares / 18 + total.square() / 9) + _in_pairs(terms, squares, total)
+
+
+def _in_pairs(terms: int, squares: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+    """As `sum_size`, for L = log2 K levels of pairs: ``(‖t‖²·(K·L − 2K + 2) + v²·(2K − 2 − L))/(3(K − 1))``.
+
+    A level has K/b sums of b terms, and the mean of their squares is that of the partial sums of b terms.
+    """
+    levels, less = math.log2(max(terms, 1)), max(terms - 1, 1)
+    return (squares * (terms * levels - 2 * less) + total.square() * (2 * less - levels)) / (3 * less)
 
 
 def _plain_sum(terms: int, squares: torch.Tensor, total: torch.Tensor, unit: float) -> torch.Tensor:
@@ -165,19 +178,38 @@ def in_order(terms: torch.Tensor) -> torch.Tensor:
     """Squared size of the sum of each row, in float64: in any order, or in the order in which the terms stand.
 
     The larger of the two. In a row, terms that repeat a value repeat its error while the partial sums keep their
-    exponent, so these errors are added before they are squared; a term of 0 has none. A hash brings equal terms
-    together; it has four times as many places as there are terms, so chance adds a quarter of the square at most.
+    exponent; a term of 0 has none.
     """
     count = terms.shape[-1]
     if not count:
         return terms.new_zeros(terms.shape[:-1])
     partial = terms.cumsum(-1)
-    exponents = torch.frexp(partial).exponent
-    bits = max(2, (4 * count - 1).bit_length())
-    places = ((terms.contiguous().view(torch.int64) ^ exponents) * _SPREAD >> (64 - bits)) & ((1 << bits) - 1)
-    errors = terms.new_zeros((*terms.shape[:-1], 1 << bits)).scatter_add_(-1, places, partial.abs() * (terms != 0))
-    random = sum_size(count, terms.square().sum(-1), partial[..., -1])
-    return torch.maximum(random, errors.square().sum(-1) / 3)
+    keys = terms.contiguous().view(torch.int64) ^ torch.frexp(partial).exponent
+    squares, total = terms.square().sum(-1), partial[..., -1]
+    standing = _repeated(partial.abs() * (terms != 0), keys) / 3 + _in_pairs(count, squares, total)
+    return torch.maximum(sum_size(count, squares, total), standing)
+
+
+def _repeated(errors: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    """Sums of the squared errors of each row; errors with equal `keys` are added before they are squared.
+
+    A hash brings them together. It has four times as many places as there are errors, so chance adds a quarter of the
+    square at most.
+    """
+    bits = max(2, (4 * errors.shape[-1] - 1).bit_length())
+    places = (keys * _SPREAD >> (64 - bits)) & ((1 << bits) - 1)
+    return errors.new_zeros((*errors.shape[:-1], 1 << bits)).scatter_add_(-1, places, errors).square().sum(-1)
+
+
+def _squared(deviations: torch.Tensor) -> torch.Tensor:
+    """Squared size of each row's sum of squares: each deviation d is rounded, its square, and the partial sums.
+
+    The roundings of d and d² have variances of 4d⁴/3 and d⁴/3. Equal deviations repeat them.
+    """
+    squares = deviations.square()
+    if not squares.shape[-1]:
+        return in_order(squares)
+    return in_order(squares) + 5 / 3 * _repeated(squares, squares.view(torch.int64))
 
 
 def _rows(x: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
@@ -192,9 +224,22 @@ def _sum(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) ->
 
 
 def _mean(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    """Averages over axes: the sum's size over the number of terms."""
-    rows = _rows(args[0], _axes(args))
-    return [in_order(rows).sqrt().reshape(values[0].shape) / rows.shape[-1]]
+    """Averages over axes: a sum and a division."""
+    return [_of_mean(_rows(args[0], _axes(args))).sqrt().reshape(values[0].shape)]
+
+
+def _of_mean(rows: torch.Tensor) -> torch.Tensor:
+    """Squared size of the mean of each row."""
+    return in_order(rows) / max(rows.shape[-1], 1) ** 2 + rows.mean(-1).square()
+
+
+def _squared_error(square: torch.Tensor, unit: float) -> torch.Tensor:
+    """Size of the square of an error, from its squared size S².
+
+    A correct error is at most ``f·ε/2·S``, where f is the threshold with the `allowance` of one number. Its square is
+    at most ``f²·(ε/2)²·S²``, so this is f times a noise of ``f·(ε/2)²·S²``.
+    """
+    return THRESHOLD * allowance(1) * unit / 2 * square
 
 
 def _pooled(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
@@ -230,12 +275,14 @@ def _product_of(args: Sequence[Any], values: Sequence[Any], call: Call, target: 
 
 
 def _variance(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    """Variances, deviations and means of rows: a sum of one sign, and the square of the mean's error."""
+    """Variances, deviations and means of rows: a sum of squares, a division, and the square of the mean's error."""
     rows, spread = _rows(args[0], _axes(args)), values[0].double()
-    terms, middle = rows.shape[-1], rows.mean(-1, keepdim=True)
-    of_mean = in_order(rows).sqrt() / terms
-    size = in_order((rows - middle).square()).sqrt() / terms + _unit(values[0]) / 2 * of_mean.square()
-    size, of_mean = size.reshape(spread.shape), of_mean.reshape(spread.shape)
+    of_mean, deviations = _of_mean(rows), rows - rows.mean(-1, keepdim=True)
+    plain = deviations.square().mean(-1)
+    size = (_squared(deviations) / max(rows.shape[-1], 1) ** 2 + plain.square()).sqrt()
+    size = (size + _squared_error(of_mean, _unit(values[0]))).reshape(spread.shape)
+    plain, of_mean = plain.reshape(spread.shape), of_mean.sqrt().reshape(spread.shape)
+    size = size * torch.where(plain > 0, (spread.square() if "std" in target else spread) / plain, 1.0)  # K/(K - 1)
     if "std" in target:
         size = size / (2 * spread.clamp_min(_TINY)) + spread
     return [size, of_mean][: len(values)]
@@ -322,10 +369,14 @@ def _normalized(
     terms = rows.shape[1]
     squares = rows.square().mean(1, keepdim=True)
     middle = rows.mean(1, keepdim=True) if mean else torch.zeros_like(squares)
-    of_mean = in_order(rows).unsqueeze(1) / terms**2 if mean else torch.zeros_like(squares)
+    of_mean = _of_mean(rows).unsqueeze(1) if mean else torch.zeros_like(squares)
     variance = (rows - middle).square().mean(1, keepdim=True)
-    of_variance = in_order((rows if passes == 1 else rows - middle).square()).unsqueeze(1) / terms**2
-    of_variance = of_variance + 4 * middle.square() * (of_mean if passes == 1 else variance / (3 * terms))
+    of_variance = _squared(rows if passes == 1 else rows - middle).unsqueeze(1) / terms**2
+    if passes == 1:
+        of_variance = of_variance + squares.square() + 4 * middle.square() * of_mean
+    else:
+        of_variance = of_variance + variance.square() + 4 * middle.square() * variance / (3 * terms)
+        of_variance = of_variance + _squared_error(of_mean, unit).square()
     inverse = 1 / (variance + eps)
     steps = 1 + of_variance * inverse.square() / 4
     own = (rows - middle).square() * inverse * steps
@@ -550,6 +601,11 @@ def _quantile(errors: float, samples: float) -> float:
     return math.exp(high)
 
 
+def chance(errors: float) -> float:
+    """By what factor the RMS of so many independent errors exceeds their noise with a probability of `FALSE_ALARMS`."""
+    return math.sqrt(_quantile(min(max(errors, 1.0), ENOUGH), math.inf))
+
+
 def allowance(errors: float, samples: float = math.inf) -> float:
     """Factor by which noise is widened for small samples.
 
@@ -594,7 +650,26 @@ def by_law(value: Any, size: torch.Tensor | None, together: int = 1) -> Noise:
         return NO_NOISE
     squares = size.square().expand(value.shape)
     rms = (half_ulp(value) or 1.0) * math.sqrt(float(squares.mean(dtype=torch.float64)))
-    return Noise(rms * allowance(independent(squares) / together), BY_LAW)
+    return Noise(rms * allowance(_independent(value, squares) / together), BY_LAW)
+
+
+def _independent(value: torch.Tensor, squares: torch.Tensor) -> float:
+    """As `independent`; equal results of equal size count as one, since equal inputs make them, and so equal errors.
+
+    The first elements of a large value are looked at, then all if these are few different ones.
+    """
+    plain = independent(squares)
+    values, sizes = value.reshape(-1), squares.reshape(-1)
+    for count in (_FIRST, None):
+        part = sizes[:count].double()
+        keys = values[:count].double() + part * math.pi
+        _, groups = torch.unique(torch.nan_to_num(keys), return_inverse=True)
+        found = independent(torch.zeros_like(part).scatter_add_(0, groups, part))
+        if found >= independent(part) / 2:
+            return plain
+        if len(part) == len(sizes):
+            break
+    return min(plain, found)
 
 
 class Sizing:

@@ -29,7 +29,7 @@ import torch
 
 from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.evaluator import Evaluator, Scope
-from etviz.evaluation.law import ENOUGH, allowance, half_ulp, independent, only_picks, sizes
+from etviz.evaluation.law import ENOUGH, allowance, chance, half_ulp, independent, only_picks, sizes
 from etviz.evaluation.products import weight_of
 from etviz.evaluation.rounds import Rounds
 from etviz.evaluation.unpacked import elements, largest_value
@@ -37,7 +37,7 @@ from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import CONTROL, Graph, Node, Ref
 from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_dequantize, is_quantize
 from etviz.native import pair_sums
-from etviz.tensors.metrics import MEASURED, NAN, Noise
+from etviz.tensors.metrics import MEASURED, NAN, THRESHOLD, Noise
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -267,8 +267,20 @@ class Spread:
         """Their RMS, with the `allowance` for few of them; NaN without any."""
         if not self._by_lane:
             return Noise(NAN)
-        rms, each = math.sqrt(sum(self._by_lane) / self.samples), self._independent
-        return Noise(rms * allowance(each, each * len(self._by_lane)), MEASURED)
+        each = self._independent
+        return Noise(self.rms * allowance(each, each * len(self._by_lane)), MEASURED)
+
+    @property
+    def rms(self) -> float:
+        """Their RMS."""
+        return math.sqrt(sum(self._by_lane) / self.samples) if self._by_lane else 0.0
+
+    def explains(self, error: float) -> bool:
+        """True if an error is below the threshold even if these differences are far larger than noise usually is.
+
+        The probability of such differences is `FALSE_ALARMS`.
+        """
+        return bool(self._by_lane) and error * chance(self._independent) < THRESHOLD * self.rms
 
     @property
     def relative(self) -> float:
@@ -577,6 +589,7 @@ def total_noise(
     inputs: Sequence[Sequence[Any]],
     wanted: Iterable[tuple[int, str]],
     growth: Mapping[int, Growth] | None = None,
+    errors: Mapping[tuple[int, str, int], float] | None = None,
 ) -> tuple[dict[tuple[int, str, int], Noise], list[list[Noise]]]:
     """Measure the noise of values that are computed from the program's inputs.
 
@@ -590,6 +603,9 @@ def total_noise(
         Number of the execution, and name of the node, of each value.
     growth
         By number of the execution: receives all values.
+    errors
+        RMSE of values: a value takes part in further evaluations only until its noise `explains` its error. The noise
+        of final outputs is then not of use.
 
     Returns
     -------
@@ -601,7 +617,10 @@ def total_noise(
     names = set(wanted)
     found: dict[tuple[int, str, int], tuple[Spread, Spread]] = defaultdict(lambda: (Spread(), Spread()))
     start = fresh()  # all lanes share the weights that it dequantizes
-    for seeds in batches(start.graph, {name for _, name in names}):
+    parts, settled = batches(start.graph, {name for _, name in names}), dict[tuple[int, str, int], Noise]()
+    if errors is not None:
+        parts = [part for seeds in parts for part in (seeds[:1], seeds[1:]) if part]
+    for seeds in parts:
         lanes = Lanes(start, seeds)
         for run, given in enumerate(inputs):
             told = (growth or {}).get(run) if seeds[0] == 0 else None
@@ -612,7 +631,13 @@ def total_noise(
             _add(lanes.number, both, ended, lanes.perturbed_outputs)
             if told is not None:
                 told.imposed = [last.noise for _, last in both]
-    noises = {key: larger(first.noise, last.noise) for key, (first, last) in found.items()}
+        for key, error in (errors or {}).items():
+            if key not in settled and any(spread.explains(error) for spread in found[key]):
+                settled[key] = Noise(max(spread.rms for spread in found[key]), MEASURED)
+        names -= {key[:2] for key in settled} - {key[:2] for key in set(errors or ()) - set(settled)}
+        if errors is not None and not names:
+            break
+    noises = {key: larger(first.noise, last.noise) for key, (first, last) in found.items()} | settled
     outputs: list[list[Noise]] = [[] for _ in inputs]
     for (run, name, _), noise in noises.items():
         if not name:

@@ -508,8 +508,8 @@ _LARGEST_IMAGE: Final = 1 << 22
 _LARGEST: Final = 0.6
 """Maximum share of the elements in a region that confines an error."""
 _WRONG: Final = 0.1
-_CHANCE: Final = 1e-3
-"""Maximum probability that chance confines an error to one of the tested regions: one statement in 1,000 is wrong."""
+_CHANCE: Final = 0.05
+"""Maximum probability that chance confines an error to one of the tested regions."""
 _FEWEST_LINES: Final = 32
 """Minimum number of lines for a single element to count as a channel."""
 

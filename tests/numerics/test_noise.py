@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from etviz.evaluation.evaluator import Evaluator
-from etviz.evaluation.law import allowance, by_law, in_order, independent, noise_of, sizes
+from etviz.evaluation.law import allowance, by_law, chance, in_order, independent, noise_of, sizes
 from etviz.evaluation.limits import Limits
 from etviz.evaluation.noise import DELTA, PASSES, Growth, Rounding, Spread, propagated, total_noise
 from etviz.evaluation.values import flat_values
@@ -566,3 +567,63 @@ def test_arguments_that_are_named_round_as_those_in_order(target: str) -> None:
     assert first is not None
     assert second is not None
     assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("terms", [2, 8, 300])
+def test_variances_err_as_a_kernel_that_adds_in_order(terms: int) -> None:
+    """The mean, each deviation, its square and the quotient are rounded; equal terms repeat all of these."""
+    generator = torch.Generator().manual_seed(4)
+    few = torch.randint(-1, 2, (20_000, terms), generator=generator) * normal(20_000, 1).abs() + 0.3 * normal(20_000, 1)
+    blank = normal(20_000, 1).expand(-1, terms)
+    for x in (normal(20_000, terms), normal(20_000, terms) + 100.0, few, blank):
+        mean = functools.reduce(torch.add, x.unbind(1)) / terms
+        squares = ((column - mean).square() for column in x.unbind(1))
+        value = functools.reduce(torch.add, squares) / (terms - 1)
+        found = sizes(Node("n", "aten.var.correction"), [x, [1]], {}, value, Limits().call)[0]
+        assert found is not None
+        error = value.double() - x.double().var(1)
+        assert float((error.abs() / found)[found > 0].max()) < THRESHOLD * allowance(1) * 2.0**-24
+        assert not bool(error[found == 0].any())
+        if x.stride(1):  # equal terms have a mean that is seldom off
+            assert rms(error) > 0.1 * rms(found) * 2.0**-24
+
+
+def test_equal_rows_count_as_one() -> None:
+    """All 24 results err alike where all rows of a blank image are the same."""
+    row, others = normal(1, 16), normal(24, 16, seed=1)
+    call, node = Limits().call, Node("n", "aten.var.correction")
+
+    def noise(x: Tensor) -> tuple[float, float]:
+        value = call(node.target, [x, [1]], {})
+        (size,) = sizes(node, [x, [1]], {}, value, call)
+        assert size is not None
+        return by_law(value, size), 2.0**-24 * rms(size)
+
+    found, plain = noise(row.expand(24, -1))
+    assert found == pytest.approx(plain * allowance(1))
+    found, plain = noise(others)
+    assert found == pytest.approx(plain)
+
+
+@pytest.mark.parametrize("elements", [1, 5, 3000])
+def test_what_a_few_evaluations_explain_takes_no_more(elements: int) -> None:
+    """Whatever these evaluations drew: of 100,000 errors at the threshold, not one is called explained."""
+    random = np.random.default_rng(1)
+    noise = np.sqrt(random.chisquare(elements, 100_000) / elements)
+    assert (noise > chance(elements)).sum() <= 6
+    found = Spread()
+    found.add(normal(elements).double() * 0.0 + 1.0, torch.zeros(elements, dtype=torch.float64))
+    assert found.explains(0.9 * THRESHOLD / chance(elements))
+    assert not found.explains(1.1 * THRESHOLD / chance(elements))
+
+
+def test_totals_that_are_explained_have_the_noise_of_one_evaluation() -> None:
+    graph, constants = chain(normal(64, 64, seed=1), normal(64, 2, seed=2))
+    wanted, inputs, key = [(0, "outer")], [[normal(30, 64)]], (0, "outer", 0)
+    whole = total_noise(lambda: Evaluator(graph, constants), inputs, wanted)[0][key]
+
+    def found(error: float) -> Noise:
+        return total_noise(lambda: Evaluator(graph, constants), inputs, wanted, None, {key: error})[0][key]
+
+    assert found(20 * whole) == whole
+    assert whole != found(0.1 * whole) == pytest.approx(whole, rel=0.5)
