@@ -237,16 +237,9 @@ def _logged(paired: Paired, log: RuntimeLog) -> dict[int, list[Any]]:
 class _Tally:
     """The values of the runs so far.
 
-    Attributes
-    ----------
-    digests
-        Hash of the values of each instruction in each run.
-    masks
-        By output of each instruction: the elements that ever differed from the first run's.
-    values
-        By run and instruction, of the first run; and the differing ones of the first deviating runs.
-    largest
-        Largest difference of each instruction from the first run.
+    `digests` has the hash of the values of each instruction in each run; `masks`, by output, the elements that ever
+    differed from the first run's; `values`, by run and instruction, the first run's and the differing ones of the first
+    deviating runs; `largest` each instruction's largest difference from the first run.
     """
 
     def __init__(self) -> None:

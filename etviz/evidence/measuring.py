@@ -67,18 +67,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The task of a worker.
+    """The task of a worker; `first` are the study's first inputs, which tell the noise of total gaps.
 
-    Attributes
-    ----------
-    digests
-        SHA-256 of the program's files: a worker on another machine must see the same.
-    first
-        The first inputs of the study, which tell the noise of total gaps.
-    introduced
-        True to replay every instruction on the runtime's inputs.
-    timeout
-        Seconds for running the program on these inputs.
+    `digests` are the SHA-256 of the program's files: a worker on another machine must see the same. `introduced`
+    replays every instruction on the runtime's inputs. `timeout` is in seconds, for all `samples`.
     """
 
     subject: Subject
@@ -95,14 +87,8 @@ class Work:
 class Measured:
     """The result of a worker.
 
-    Attributes
-    ----------
-    gaps
-        By `gap_columns`: an array of numbers or texts, one for each value of each input.
-    runs
-        A row for each input, with `run_columns`.
-    operators
-        The rows of `operators_of`; empty if no input could be run.
+    `gaps` has, by `gap_columns`, an array of numbers or texts, one for each value of each input; `runs` a row for each
+    input, with `run_columns`; `operators` the rows of `operators_of`, empty if no input could be run.
     """
 
     gaps: dict[str, npt.NDArray[Any]] = field(default_factory=dict)

@@ -90,14 +90,9 @@ def _try(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]
 
 
 def read_table(path: Path, checksum: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Read columns of a table of a study; None for all.
+    """Read columns of a table of a study, None for all; an empty `checksum` (SHA-256, hexadecimal) skips its test.
 
-    `checksum` is the file's SHA-256 in hexadecimal; empty to skip the comparison.
-
-    Raises
-    ------
-    ArtifactError
-        If the table is missing, damaged or too large, lacks a column, or has another checksum.
+    An `ArtifactError` if the table is missing, damaged or too large, lacks a column, or has another checksum.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -40,16 +40,10 @@ _BLOCK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One lowered program.
+    """One lowered program: absolute paths by kind (`FILES`), of which only the `.pte` is required.
 
-    Attributes
-    ----------
-    files
-        Absolute paths by kind (`FILES`); only the `.pte` is required.
-    runner
-        Command that runs the program, as for `run_elsewhere`; empty for the child process.
-    python
-        Interpreter of the environment whose executorch runs it; empty for this one.
+    `runner` is a command as for `run_elsewhere`, empty for the child process; `python` the interpreter whose executorch
+    runs it, empty for this one.
     """
 
     files: Mapping[str, str]
@@ -140,16 +134,9 @@ def inspect_run(subject: Subject, values: Sequence[Any], what: str) -> Inspectio
 def subject_of(
     program: Any, example: Sequence[Any] | None, folder: Path, method: str | None, **lowering: Any
 ) -> Subject:
-    """The program that the user names.
+    """The program that the user names; a model is lowered for the input `example` into `folder`.
 
-    An `nn.Module` or `ExportedProgram` is lowered for the input `example` into `folder`.
-
-    Raises
-    ------
-    UsageError
-        If `program` is none of these, or its file is missing.
-    LoweringError
-        If upstream refuses the model.
+    A `UsageError` for anything else or a missing file, a `LoweringError` if upstream refuses the model.
     """
     given = {name: value for name, value in lowering.items() if value is not None}
     if isinstance(program, Inspection):

@@ -40,17 +40,11 @@ _EXECUTIONS: Final = 20
 
 @dataclass(slots=True)
 class Variant:
-    """A lowered model and its measurements.
+    """A lowered model and its measurements; `outputs` by input.
 
-    Attributes
-    ----------
-    outputs
-        By input.
-    numbers
-        ``rmse, max_abs, rel_l2, sqnr_db`` of the worst final output against the float model, means over the inputs;
-        ``worst_rmse`` of any input, the task metrics' means, ``size_bytes``, ``latency_ms``.
-    emulated
-        The reference implementation that ran the delegates, because the runtime here lacks their backend.
+    `numbers` are ``rmse, max_abs, rel_l2, sqnr_db`` of the worst final output against the float model, means over the
+    inputs; ``worst_rmse`` of any input, the task metrics' means, ``size_bytes``, ``latency_ms``. `emulated` is the
+    reference implementation that ran delegates of a backend that the runtime lacks.
     """
 
     subject: Subject

@@ -31,16 +31,8 @@ _DOCUMENT: Final = Document(
 class Baseline:
     """The stored numbers and bits.
 
-    Attributes
-    ----------
-    rows
-        By `row_keys`: metrics of the row; unknown ones are missing.
-    names
-        By key: the row's name for people, in program order.
-    inputs
-        Hash of the inputs of the runs whose bits are stored; empty without bits.
-    bits
-        By class of devices, and by key: the hash of the value.
+    `rows` has, by `row_keys`, the row's known metrics; `names` the row's name for people, in program order; `bits`, by
+    class of devices and key, the hash of the value; `inputs` the hash of the inputs of these runs, empty without bits.
     """
 
     rows: dict[str, dict[str, float]] = field(default_factory=dict)

@@ -32,12 +32,8 @@ class AxisSums:
 class ChannelError:
     """The error for each index of one axis, in float64.
 
-    Attributes
-    ----------
-    rmse, max_abs
-        In the tensor's units; NaN without a finite pair.
-    share
-        Share of the tensor's Σd²; 0 everywhere without an error.
+    `rmse` and `max_abs` are in the tensor's units, NaN without a finite pair; `share` is of the tensor's Σd², 0
+    everywhere without an error.
     """
 
     axis: int

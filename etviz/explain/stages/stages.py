@@ -157,14 +157,8 @@ def read_grid(quantize: Node, read: Callable[[Any], Any] = lambda argument: argu
 class Stage:
     """One stage of one execution.
 
-    Attributes
-    ----------
-    noise, output_noise
-        RMS in the value's units; NaN or absent if unknown.
-    steps
-        The quantization step of values that lie on a grid, by name of the operator.
-    problem
-        Why the stage could not be evaluated; empty if it was.
+    `noise` and `output_noise` are RMS in the value's units, NaN or absent if unknown. `steps` has, by operator's name,
+    the quantization step of values on a grid. `problem` says why the stage could not be evaluated.
     """
 
     name: str

@@ -92,14 +92,12 @@ class How:
 
 @dataclass(slots=True)
 class InnerValues:
-    """The values of a delegate's operators in one execution.
+    """The values of a delegate's operators in one execution; `graph`, its subgraph, numbers the operators.
 
     Attributes
     ----------
-    graph
-        The delegate's subgraph, a number for each operator.
     given
-        By number of an operator: its outputs, None for an output without a value.
+        By number: the outputs, None for an output without a value.
     reasons
         By number: why an operator has no value.
     parts
@@ -109,7 +107,7 @@ class InnerValues:
     deviation
         Largest absolute difference of the outputs from the run's; NaN if unknown.
     implementation
-        The engine of the values, in words; empty for the backend's own kernels.
+        The engine of the values, in words; empty for the backend's kernels.
     """
 
     graph: Graph
@@ -146,14 +144,8 @@ class InnerValues:
 def inner_values(subject: ZoomSubject, how: How) -> InnerValues:
     """The values inside a delegate call, from the best source that there is.
 
-    Raises
-    ------
-    UsageError
-        If `preprocessing` fails, or there is nothing that it could be applied to.
-    BackendRefusedError
-        If the backend can't lower or run the delegate's subgraph.
-    ExecutionError
-        If the child process crashes, takes too long, or is cancelled.
+    A `UsageError` if `preprocessing` fails or has no object, a `BackendRefusedError` if the backend can't lower or run
+    the subgraph, an `ExecutionError` if the child process crashes, takes too long, or is cancelled.
     """
     if subject.logged is not None:
         return from_log(subject.piece, subject.logged, how.preprocessing)

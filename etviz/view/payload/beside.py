@@ -39,16 +39,10 @@ def beside_names(programs: int) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Programs beside a first one.
+    """Programs beside a first one, whose label comes first.
 
-    Attributes
-    ----------
-    labels
-        Names of all programs, the first one's first.
-    frames
-        The compared rows of every program, with those inside its delegates.
-    joined
-        A row for each operator: its row number in every program, -1 if the program has none.
+    `frames` has the compared rows of every program, with those inside its delegates; `joined` a row for each operator:
+    its row number in every program, -1 if the program has none.
     """
 
     labels: tuple[str, ...]

@@ -80,18 +80,10 @@ def tokens_wire(
     cache: Sequence[Map],
     card: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The strip and the maps.
+    """The strip and the maps; `steps` is `Decode.steps` with the two predicted tokens' texts and ``at_fault``.
 
-    Parameters
-    ----------
-    steps
-        As `Decode.steps`, with the texts of the two predicted tokens and ``at_fault``.
-    call
-        Prompt and number of the call whose rows the view shows; None if no call is open.
-    layers, cache
-        A map for each prompt that has one.
-    card
-        The stages of a port.
+    `call` has prompt and number of the call whose rows the view shows, None if none is open; `layers` and `cache` a map
+    for each prompt that has one; `card` the stages of a port.
     """
     explained = steps["explained"].astype("boolean").astype("Int64").fillna(UNKNOWN)
     whole = {name: buffers.add(steps[name].fillna(-1).astype("int64"), "int32") for name in _WHOLE}
