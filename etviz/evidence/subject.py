@@ -40,7 +40,7 @@ _BLOCK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One lowered program: absolute paths by kind (`FILES`), of which only the `.pte` is required.
+    """One lowered program: absolute paths by kind (`FILES`); only the `.pte` is required.
 
     `runner` is a command as for `run_elsewhere`, empty for the child process; `python` the interpreter whose executorch
     runs it, empty for this one.

@@ -135,7 +135,7 @@ class TensorPair:
         return at[keep], r[keep], q[keep]
 
     def likely(self, predicted: Floats, least: float) -> bool:
-        """True if a prediction for the sample explains at least a share of its error."""
+        """True if a prediction for the sample explains the share `least` of its error."""
         _, r, q = self.sample
         return share_explained(r, q, predicted) >= least
 

@@ -233,7 +233,7 @@ class Stages:
         """By the lowered program's operators: the value of a stage that answers each.
 
         A convolution of the float model that took a batch norm in is compared with the norm. Upstream's passes make
-        language operators anew and name them in another order, so those of the exported program go by dataflow.
+        language operators anew and name them in another order, so the exported operators are matched by dataflow.
         """
         if name in (EXPORTED, QUANTIZED):
             return self._by_dataflow(form)

@@ -82,7 +82,7 @@ def tokens_wire(
 ) -> dict[str, Any]:
     """The strip and the maps; `steps` is `Decode.steps` with the two predicted tokens' texts and ``at_fault``.
 
-    `call` has prompt and number of the call whose rows the view shows, None if none is open; `layers` and `cache` a map
+    `call` has prompt and number of the call whose rows the view shows, None if no call is open; `layers` and `cache` a map
     for each prompt that has one; `card` the stages of a port.
     """
     explained = steps["explained"].astype("boolean").astype("Int64").fillna(UNKNOWN)
