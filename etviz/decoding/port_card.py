@@ -23,6 +23,7 @@ from etviz.decoding.forced import noise_of_logits
 from etviz.decoding.measures import measures
 from etviz.errors import EtvizError, UsageError, checked
 from etviz.evaluation.replay import Replay, question
+from etviz.explain.stages.stages import ProgramForm
 from etviz.parity.parity import parity
 from etviz.parity.runs import Arguments, run, tensor_in
 from etviz.pipeline.lower import flatten
@@ -281,7 +282,7 @@ def stage_logits(replay: Replay, calls: Sequence[Sequence[Any]]) -> list[list[An
     found = []
     for name, make in makers.items():
         try:
-            evaluator = make()
+            evaluator = make() if name == "lowered" else ProgramForm.of(make()).fresh()
             found.append([name, [logits_of(evaluator.run(inputs, replay=False)) for inputs in calls], ""])
         except EtvizError as error:
             found.append([name, [], str(error)])

@@ -28,31 +28,32 @@ unsqueeze_copy upsample_bilinear2d upsample_nearest2d var var_mean view view_as_
 """ATen: the edge dialect, the core operators without gradients, and the portable kernels."""
 
 _EXPORTED: Final = """
-_assert_scalar _assert_tensor_metadata _fused_rms_norm _native_batch_norm_legit_functional _prelu_kernel _reshape_copy
-_safe_softmax _scaled_dot_product_attention_math _scaled_dot_product_flash_attention_for_cpu _unsafe_index
-_unsafe_index_put _unsafe_view _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
-_weight_int8pack_mm _weight_norm absolute adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
-adaptive_max_pool2d addbmm addcdiv addcmul addmv addr adjoint affine_grid_generator all aminmax arccos arccosh arcsin
-arcsinh arctan arctan2 arctanh argsort atleast_1d atleast_2d baddbmm batch_norm broadcast_to bucketize celu
-channel_shuffle chunk clamp_max clamp_min clip complex concat concatenate contiguous conv1d conv2d conv3d
-conv_transpose1d conv_transpose2d conv_transpose3d copysign cosine_similarity cross cummax cummin cumprod deg2rad
-detach diag diag_embed digamma dist divide dot dropout dstack einsum embedding_bag empty_like erfc erfinv exp2
-expand_as eye feature_dropout fft_fft fft_fft2 fft_ifft fft_ifft2 fft_irfft fft_irfft2 fft_rfft fft_rfft2 fix flatten
-fliplr flipud float_power fmax fmin frac greater greater_equal grid_sampler grid_sampler_3d group_norm gru gru_cell
-hann_window hardshrink hardsigmoid hardswish heaviside hstack huber_loss hypot im2col imag index_add index_copy
-index_fill inner instance_norm isclose isfinite isneginf isposinf kron l1_loss layer_norm ldexp lerp less less_equal
-lgamma lift lift_fresh linalg_cross linalg_matmul linalg_vector_norm linear linspace log_sigmoid log_softmax logaddexp
-logaddexp2 logcumsumexp logsumexp lstm lstm_cell mH mT matmul max_pool1d max_pool2d max_pool3d median meshgrid mish
-moveaxis movedim mse_loss multiply mv nan_to_num narrow native_batch_norm negative new_empty new_full new_ones
-new_zeros nonzero_numpy norm not_equal numpy_T one_hot ones_like outer pad pairwise_distance pdist polar positive
-prelu rad2deg rand_like randn_like ravel real relu6 reshape reshape_as resolve_conj resolve_neg rms_norm rnn_relu
-rnn_relu_cell rnn_tanh rnn_tanh_cell rot90 scaled_dot_product_attention searchsorted selu sgn signbit silu sinc
-smooth_l1_loss softmax softplus softshrink special_erf special_erfc special_exp2 special_expit special_expm1
-special_log1p special_logit special_ndtr special_round special_sinc special_softmax special_xlogy square std std_mean
-subtract swapaxes swapdims t take take_along_dim tensor_split tensordot threshold tile to trace transpose tril_indices
-triu triu_indices true_divide type_as unbind unflatten unfold unsafe_chunk unsafe_split unsafe_split_with_sizes
-upsample_bicubic2d upsample_linear1d upsample_nearest1d upsample_nearest3d upsample_trilinear3d view_as
-view_as_complex view_as_complex_copy view_as_real vstack xlogy zero zeros_like
+__and__ __or__ __xor__ _assert_scalar _assert_tensor_metadata _fused_rms_norm _native_batch_norm_legit_functional
+_prelu_kernel _reshape_copy _safe_softmax _scaled_dot_product_attention_math
+_scaled_dot_product_flash_attention_for_cpu _unsafe_index _unsafe_index_put _unsafe_view _upsample_nearest_exact1d
+_upsample_nearest_exact2d _upsample_nearest_exact3d _weight_int8pack_mm _weight_norm absolute adaptive_avg_pool2d
+adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d addbmm addcdiv addcmul addmv addr adjoint
+affine_grid_generator all aminmax arccos arccosh arcsin arcsinh arctan arctan2 arctanh argsort atleast_1d atleast_2d
+baddbmm batch_norm broadcast_to bucketize celu channel_shuffle chunk clamp_max clamp_min clip complex concat
+concatenate contiguous conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d copysign
+cosine_similarity cross cummax cummin cumprod deg2rad detach diag diag_embed digamma dist divide dot dropout dstack
+einsum embedding_bag empty_like erfc erfinv exp2 expand_as eye feature_dropout fft_fft fft_fft2 fft_ifft fft_ifft2
+fft_irfft fft_irfft2 fft_rfft fft_rfft2 fix flatten fliplr flipud float_power fmax fmin frac greater greater_equal
+grid_sampler grid_sampler_3d group_norm gru gru_cell hann_window hardshrink hardsigmoid hardswish heaviside hstack
+huber_loss hypot im2col imag index_add index_copy index_fill inner instance_norm isclose isfinite isneginf isposinf
+kron l1_loss layer_norm ldexp lerp less less_equal lgamma lift lift_fresh linalg_cross linalg_matmul
+linalg_vector_norm linear linspace log_sigmoid log_softmax logaddexp logaddexp2 logcumsumexp logsumexp lstm lstm_cell
+mH mT matmul max_pool1d max_pool2d max_pool3d median meshgrid mish moveaxis movedim mse_loss multiply mv nan_to_num
+narrow native_batch_norm negative new_empty new_full new_ones new_zeros nonzero_numpy norm not_equal numpy_T one_hot
+ones_like outer pad pairwise_distance pdist polar positive prelu rad2deg rand_like randn_like ravel real relu6 reshape
+reshape_as resolve_conj resolve_neg rms_norm rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell rot90
+scaled_dot_product_attention searchsorted selu sgn signbit silu sinc smooth_l1_loss softmax softplus softshrink
+special_erf special_erfc special_exp2 special_expit special_expm1 special_log1p special_logit special_ndtr
+special_round special_sinc special_softmax special_xlogy square std std_mean subtract swapaxes swapdims t take
+take_along_dim tensor_split tensordot threshold tile to trace transpose tril_indices triu triu_indices true_divide
+type_as unbind unflatten unfold unsafe_chunk unsafe_split unsafe_split_with_sizes upsample_bicubic2d upsample_linear1d
+upsample_nearest1d upsample_nearest3d upsample_trilinear3d view_as view_as_complex view_as_complex_copy view_as_real
+vstack xlogy zero zeros_like
 """
 """Operators of exported models before lowering, and operators that backends keep undecomposed."""
 
