@@ -60,6 +60,8 @@ sys.modules["etviz"] = types.ModuleType("etviz")
 sys.modules["etviz"].__path__ = [sys.argv[1]]
 importlib.import_module(sys.argv[2]).main(*map(int, sys.argv[3:]))
 """
+_UTF8: Final = {"PYTHONUTF8": "1"}
+"""ExecuTorch reads files of UTF-8 in the encoding of the locale, which may be ASCII."""
 _OURS: Final = ("PYTHON", "VIRTUAL_ENV", "CONDA_", "__PYVENV_LAUNCHER__", "FLATC_EXECUTABLE")
 """How variables begin that tell an interpreter, or executorch, where this environment is."""
 
@@ -165,7 +167,7 @@ class _Child:
                 text=True,
                 errors="replace",
                 start_new_session=True,
-                env=PATIENT_THREADS | (environment_of(python) if python else dict(os.environ)),
+                env=PATIENT_THREADS | (environment_of(python) if python else dict(os.environ)) | _UTF8,
                 pass_fds=[fileno],
             )
         self._lines: list[str] = []

@@ -363,3 +363,27 @@ def test_memory_that_is_spared() -> None:
     """
     ended = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
     assert ended.stdout == "refused\n"
+
+
+def test_a_zoom_in_an_ascii_locale(executed: Callable[[str], Executed]) -> None:
+    """ExecuTorch reads its files in the encoding of the locale, and etviz's child does not let it."""
+    code = """
+    import locale, sys, etviz
+    inspection = etviz.load(sys.argv[1])
+    row = inspection.gaps.index[inspection.gaps["kind"] == "delegate"][0]
+    print(locale.getpreferredencoding(), len(inspection.zoom(int(row)).gaps))
+    """
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TQDM_DISABLE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), str(executed("residual_cnn").folder)],
+        capture_output=True,
+        check=False,
+        env=os.environ | ascii_only,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+    )
+    assert done.returncode == 0, done.stderr
+    encoding, rows = done.stdout.split()[-2:]
+    assert encoding == "ANSI_X3.4-1968"
+    assert int(rows) > 0
