@@ -42,6 +42,7 @@ class Tried:
             reasons.setdefault(state, []).append(name)
         works = ", ".join(reasons.pop("ok", []))
         failed = "; ".join(f"{', '.join(names)}: {state}" for state, names in reasons.items()).replace("|", "\\|")
+        failed = failed.replace(f"{HERE}/", "")
         state = self.problem or failed or "–"
         what = works or "–"
         return f"| {torch} | {executorch or '–'} | {python} | {what} | {state} |"

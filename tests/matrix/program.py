@@ -43,10 +43,15 @@ def read(folder: Path, out: Path) -> dict[str, str]:
             raise ValueError(str(inspection.summary()))
         loaded.append(inspection)
 
+    def first() -> Any:
+        if not loaded:
+            raise ValueError("nothing was loaded")
+        return loaded[0]
+
     return {
         "load": tried(load),
-        "attribution": tried(lambda: loaded[0].attribution()),
-        "report": tried(lambda: loaded[0].to_html(out / "report.html")),
+        "attribution": tried(lambda: first().attribution()),
+        "report": tried(lambda: first().to_html(out / "report.html")),
     }
 
 
@@ -80,7 +85,7 @@ def run(folder: Path) -> dict[str, str]:
             for row in inspection.gaps.index[inspection.gaps["kind"] == "delegate"]:
                 inspection.zoom(row)
 
-        found[f"debug, zoom: {name}"] = tried(debug)
+        found[f"debug and zoom ({name})"] = tried(debug)
     return found
 
 

@@ -69,13 +69,11 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
     def _view(self, name: str, *, aligned: bool) -> torch.Tensor:
         fake = self._tensors[name]
         storage = fake.untyped_storage()
-        if storage.device.type != "meta":  # an older torch reads the data at once
-            return fake
-        size = storage.nbytes()
+        size = _reach(fake)  # torch 2.10 claims more bytes of a storage than there are
         start = getattr(storage, "_checkpoint_offset", None)
         if not size:
             return torch.empty(fake.shape, dtype=fake.dtype)
-        if start is None or start < 0 or start + size > len(self._data):
+        if start is None or start < 0 or size > storage.nbytes() or start + size > len(self._data):
             raise ArtifactError(self._path, f"the data of {name} is not in {self._member}", _ADVICE, where=name)
         check_unchanged(self._data)
         raw = _bytes(self._data[start : start + size])
@@ -156,6 +154,14 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         return False
     return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes() + _REPEATED
+
+
+def _reach(tensor: torch.Tensor) -> int:
+    """Bytes of its storage from the first one to the tensor's last one."""
+    if not tensor.numel():
+        return 0
+    last = tensor.storage_offset() + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.itemsize
 
 
 def _first_line(error: Exception) -> str:
