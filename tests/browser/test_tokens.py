@@ -91,7 +91,7 @@ def test_texts_of_a_tokenizer_are_shown_and_never_followed(opened: Callable[...,
     assert len(texts) == len(run.steps)
     assert all(text.startswith("<img src=x onerror=alert(1)><U+202E><U+0007>") for text in texts)
     assert view.locator("img").count() == 0
-    expect(chosen(view)).to_have_attribute("aria-label", re.compile("position 5, call 4: .*KL .* nats; margin"))
+    expect(chosen(view)).to_have_attribute("aria-label", re.compile("position 4, call 4: .*KL .* nats; margin"))
 
 
 def test_keys_go_from_token_to_token_and_its_call_is_shown(opened: Callable[..., Locator], run: Decode) -> None:
