@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from etviz.artifacts.files import make_folder, whole_file
+from etviz.artifacts.files import make_folder
 from etviz.decoding.decode import decode
 from etviz.demo.llama import ROOM, Characters, docstrings, llama, quantized, train
-from etviz.errors import ArtifactError
+from etviz.demo.planted import replace_once
 from etviz.pipeline.lower import lower
 from etviz.upstream.executorch import quietly
 
@@ -114,9 +114,4 @@ def plant(pte: Path, target: Path) -> None:
     right = np.array([*range(ROOM), LAYER], "<i8")
     wrong = right.copy()
     wrong[STEP] = STEP - 1
-    content = pte.read_bytes()
-    found = content.count(right.tobytes())
-    if found != 1:
-        raise ArtifactError(pte, f"the slot table of layer {LAYER} is in it {found} times", found=found, expected=1)
-    with whole_file(target, "the program with the planted fault") as partial:
-        partial.write_bytes(content.replace(right.tobytes(), wrong.tobytes()))
+    replace_once(pte, target, right, wrong, f"the slot table of layer {LAYER} is")

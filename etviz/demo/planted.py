@@ -33,9 +33,14 @@ def plant(model: DigitsNet, pte: Path, target: Path) -> None:
     right = (model.head.weight.detach().abs().amax(1) / _LARGEST).numpy().astype("<f4")
     wrong = right.copy()
     wrong[CHANNEL] *= np.float32(FACTOR)
+    replace_once(pte, target, right, wrong, "the scales of the last layer are")
+
+
+def replace_once(pte: Path, target: Path, right: np.ndarray, wrong: np.ndarray, what: str) -> None:
+    """Write a copy of a program with other numbers; an `ArtifactError` if `what` is not in it exactly once."""
     content = pte.read_bytes()
     found = content.count(right.tobytes())
     if found != 1:
-        raise ArtifactError(pte, f"the scales of the last layer are in it {found} times", found=found, expected=1)
+        raise ArtifactError(pte, f"{what} in it {found} times", found=found, expected=1)
     with whole_file(target, "the program with the planted fault") as partial:
         partial.write_bytes(content.replace(right.tobytes(), wrong.tobytes()))
