@@ -1,8 +1,6 @@
-"""torchao's affine quantization, without torchao.
+"""torchao's affine quantization without torchao, whose import takes longer than evaluating a small decoder.
 
-Importing it brings torch's compiler, which takes longer than evaluating a small decoder. So what its three operators do
-on plain integers is written down here: the same steps in the same order, and so the same bits, as a test makes sure.
-Whatever is out of the ordinary (other types, arguments that don't fit) is left to torchao itself.
+The same steps in the same order give the same bits. Other types and arguments that don't fit are left to torchao.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ _RANGES: Final = {
 
 
 class AffineOperator:
-    """One of the operators, to be called as torch's own."""
+    """One of the operators, called as torch's own."""
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -51,7 +49,6 @@ class AffineOperator:
         self._function = _FUNCTIONS[target]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The result; torchao's own where it is out of the ordinary."""
         found = self._function(*args, **kwargs)
         return operator_of(self._target)(*args, **kwargs) if found is None else found
 
@@ -155,8 +152,6 @@ def _round(value: torch.Tensor) -> torch.Tensor:
 @functools.cache
 def _straight_through() -> Any:
     class StraightThrough(torch.autograd.Function):
-        """Another value with the gradient of the first argument."""
-
         @staticmethod
         def forward(ctx: Any, value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
             return other

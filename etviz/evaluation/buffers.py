@@ -1,7 +1,6 @@
-"""Memory for large tensors that follow one another.
+"""Memory for large tensors that follow one another: memory that nothing refers to goes to the next tensor.
 
-The system clears each page of a tensor of many megabytes, which takes longer than the computation. So memory that
-nothing refers to any longer is given to the next tensor.
+The system clears each new page, which takes longer than the computation.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 LARGE: Final = 1 << 20
 """Number of elements from which reuse pays."""
 _KEPT: Final = 320 << 20
-"""Bytes that are kept; a tensor of more than half of them is not."""
+"""Maximum bytes to keep; a tensor of more than half of them is not kept."""
 
 
 class Buffers:
@@ -36,7 +35,7 @@ class Buffers:
 
     @classmethod
     def shared(cls) -> Buffers:
-        """Those of all evaluations, for as long as there is one."""
+        """The buffers that all evaluations share while one of them lives."""
         found = cls._shared() if cls._shared is not None else None
         if found is None:
             found = cls()
@@ -44,7 +43,6 @@ class Buffers:
         return found
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """A contiguous tensor; of memory that was in use before, where no tensor refers to it any longer."""
         size = math.prod(shape) * dtype.itemsize
         with self._lock:
             free = [item for item in self._kept if size <= item.nbytes <= 2 * size and _owners(item) == _OURS]
@@ -63,7 +61,7 @@ class Buffers:
 
 
 def give_back() -> None:
-    """Let the allocator return to the system what lies free between the tensors that are there."""
+    """Let the allocator return free memory to the system."""
     trim = _trim()
     if trim is not None:
         trim(0)
@@ -78,11 +76,11 @@ def _trim() -> Any:
 
 
 _OURS: Final = 2
-"""Owners of memory that is kept, and of nothing else: the tensor, and the storage that is asked."""
+"""Owners of kept memory that no tensor uses: the kept tensor, and the storage object of the query."""
 
 
 def _owners(memory: torch.Tensor) -> int:
-    """How many refer to a tensor's memory, views among them; 0 where torch does not tell."""
+    """Number of references to a tensor's memory, views included; 0 if torch does not tell."""
     private = torch._C  # pyright: ignore[reportPrivateUsage]
     count = getattr(private, "_storage_Use_Count", None)  # what torch's own memory pools ask
     address = getattr(memory.untyped_storage(), "_cdata", None)

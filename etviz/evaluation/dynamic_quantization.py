@@ -1,9 +1,8 @@
 """The error of quantizing activations with a scale that the delegate chooses at run time.
 
-The graph chooses one scale for the whole tensor. XNNPACK chooses one per row (per image before a convolution), so its
-results differ from the graph's by about the quantization error. Such a delegate's gap is measured by that error, which
-is computed by omitting the quantization. If the values happen to lie on the graph's grid, as small whole numbers do, a
-grid on which they don't lie is used, because the backend's grid is another one.
+The graph chooses one scale per tensor, XNNPACK one per row (per image before a convolution), so their results differ by
+about the quantization error. Such a delegate's gap is measured by that error, which is computed by omitting the
+quantization. Values that happen to lie on the graph's grid, as small whole numbers do, are put on another one.
 """
 
 from __future__ import annotations
@@ -31,25 +30,23 @@ ANY: Final = (
     "severity is relative to the error of that quantization"
 )
 OTHER: Final = (1 + math.sqrt(5)) / 2
-"""Factor from the step to that of another grid: the ratio whose multiples are farthest from whole numbers."""
+"""Factor to another grid's step: the golden ratio, whose multiples are farthest from whole numbers."""
 _ON_GRID: Final = 3e-3
-"""Step relative to the size of an output below which the values may lie on the grid: 8 bits make more."""
+"""Step relative to an output's size below which the values may lie on the grid; 8 bits make larger steps."""
 _WHOLE: Final = re.compile(r"quantized_decomposed\.choose_qparams(_symmetric)?\.")
 
 
 def is_dynamic(graph: Graph) -> bool:
-    """True if a delegate's graph chooses the scale of activations when it runs."""
     return any(map(chooses_grid, graph.nodes))
 
 
 def note(graph: Graph) -> str:
-    """The note for the gaps of a delegate that chooses grids."""
     whole = any(_WHOLE.match(node.target) for node in graph.nodes)
     return PER_ROW if whole and graph.backend_id == "XnnpackBackend" else ANY
 
 
 def without_quantization(graph: Graph) -> Graph:
-    """The same graph with every dynamically quantized activation as it was before."""
+    """The same graph with every dynamically quantized activation unquantized."""
     uses = Uses(graph)
 
     def plain(node: Node) -> Node:
@@ -96,11 +93,10 @@ def _chosen_scale(uses: Uses, node: Node) -> str | None:
 def steps(
     call: Callable[[Graph, Sequence[Any]], list[Any]], graph: Graph, args: Sequence[Any], outputs: Sequence[Any]
 ) -> list[float | None]:
-    """Step of the grid whose rounding error is as large as that of the dynamic quantization, for each output.
+    """For each output, the step s of the grid whose rounding error equals that of the dynamic quantization.
 
-    Uniform rounding to a grid of step s has an RMS error of s/√12, as in `metrics.unavoidable`; so s = √12 · RMS of the
-    difference that the quantization makes. None where that is 0 or not finite. `call` evaluates a graph; `args` went
-    in, and `outputs` came out with the quantization.
+    Uniform rounding has an RMS error of s/√12 (`metrics.unavoidable`), so s = √12 · RMS of the quantization's
+    difference; None if that is 0 or not finite. `outputs` are those with the quantization.
     """
     plain = call(without_quantization(graph), args)
     found = list(map(step, outputs, plain))
@@ -112,7 +108,7 @@ def steps(
 
 
 def step(value: Any, plain: Any) -> float | None:
-    """As `steps`, of one output: with the quantization, and without."""
+    """`steps` for one output."""
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
         return None
     error = (value.double() - plain.double()).square().mean().sqrt().item()
@@ -120,7 +116,7 @@ def step(value: Any, plain: Any) -> float | None:
 
 
 def _lies_on_grid(value: Any, own: float | None) -> bool:
-    """True if the quantization makes so little of an output that the values before it may lie on the grid."""
+    """True if the quantization changes an output so little that its unquantized values may lie on the grid."""
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
         return False
     return (own or 0.0) <= _ON_GRID * value.double().square().mean().sqrt().item()

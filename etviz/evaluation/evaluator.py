@@ -1,8 +1,7 @@
-"""Evaluating a graph on the CPU, value by value, with two sets of inputs side by side.
+"""Evaluates a graph on the CPU, node by node, with two sets of inputs.
 
-The *reference* values follow from the model's inputs alone. The *local* value of a node is what the same operator
-gives on what the runtime had as inputs; its distance to the runtime's output is what that operator introduced.
-Values are freed when their last use is past.
+*Reference* values follow from the model's inputs alone. A node's *local* value is its operator's result on the
+runtime's inputs; its distance to the runtime's output is what that operator introduced.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ _OTHER_BRANCH: Final = "the reference takes the other branch of torch.cond, so t
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The values of one graph during its evaluation: reference, local (None without a replay), and the listeners.
+    """A graph's values during its evaluation (`local` is None without a replay), and the listeners.
 
-    `chains` belong to local values that were computed because the runtime logged none. Executions on the same inputs
-    share one `env`; the first has the `perturbed` lanes, see `etviz.evaluation.noise.Lanes`.
+    `chains` belong to local values computed because the runtime logged none. Executions on the same inputs share `env`;
+    the first has the `perturbed` lanes, see `etviz.evaluation.noise.Lanes`.
     """
 
     env: dict[str, Any]
@@ -66,9 +65,9 @@ class Scope:
 class Evaluator(Interpreter):
     """Evaluates one method in the program's types and within the limits.
 
-    `rounding` perturbs every operator that depends on inputs, None for plain values; `roundings` measure the noise of
-    chains. `runtime_state` holds the runtime's mutable buffers where they differ from the reference's;
-    `perturbed_state` the buffers of perturbed lanes. `turns` has the calls of other methods between the executions.
+    `rounding` perturbs operators that depend on inputs; `roundings` measure the noise of chains. `runtime_state` and
+    `perturbed_state` hold mutable buffers where they differ from the reference's. `turns` has the calls of other
+    methods between the executions.
     """
 
     def __init__(
@@ -97,31 +96,11 @@ class Evaluator(Interpreter):
         *,
         replay: bool = True,
     ) -> list[Any]:
-        """Evaluate on flat inputs.
+        """Evaluate on flat inputs; returns the reference outputs.
 
-        Parameters
-        ----------
-        inputs
-            Tensors and plain values, one for each user input.
-        seen
-            Called after every node, in program order, except in branches that are not taken.
-        logged
-            Gives the runtime's values; None without a run.
-        replay
-            Compute the local values from them. A graph with branches always has local values, because they tell which
-            branch the runtime took.
-
-        Returns
-        -------
-        list
-            The reference outputs.
-
-        Raises
-        ------
-        UsageError
-            If the inputs do not fit the graph.
-        PairingError
-            If an operator fails on the reference's values.
+        `seen` is called after every node in program order, except in branches not taken. `replay` computes local values
+        from `logged`; a graph with branches always has them, because they tell which branch the runtime took. Raises
+        `UsageError` if the inputs do not fit, `PairingError` if an operator fails on the reference's values.
         """
         told = None if seen is None else (lambda node, values: seen(node, values[0]))
         return self.run_together(inputs, [logged], told, replay=replay)
@@ -134,9 +113,9 @@ class Evaluator(Interpreter):
         *,
         replay: bool = True,
     ) -> list[Any]:
-        """Evaluate once for several executions on the same flat inputs, as `run` does for one.
+        """Evaluate once for several executions on the same flat inputs; several have to be `independent`.
 
-        `seen` receives the values of all executions, node by node. Several executions have to be `independent`.
+        `seen` receives the values of all executions, node by node.
         """
         _check_inputs(self.graph, inputs)
         self.limits.begin(inputs)
@@ -161,7 +140,6 @@ class Evaluator(Interpreter):
             return outputs
 
     def _begin(self, turn: Turn, *, with_log: bool) -> None:
-        """Evaluate the calls of other methods before an execution."""
         for call in turn.before:
             other = self.beside(call)
             logged = call.logged if with_log else None
@@ -172,7 +150,7 @@ class Evaluator(Interpreter):
         self._exchange = turn.exchange
 
     def beside(self, call: Interlude) -> Self:
-        """An evaluator of this kind for a call of another method, in the state that the call finds."""
+        """An evaluator for a call of another method, in the state that the call finds."""
         other = copy.copy(self)
         for name in ("_has_branches", "_giving_outputs", "_untold"):
             vars(other).pop(name, None)
@@ -189,12 +167,11 @@ class Evaluator(Interpreter):
 
     @property
     def keeps_state(self) -> bool:
-        """True if an execution finds what an earlier call left."""
         return bool(self.turns) or is_stateful(self.graph)
 
     @property
     def independent(self) -> bool:
-        """True if no execution finds what another one left, and all take the same way through the graph."""
+        """True if no execution finds another one's state, and all take the same branches."""
         return not self._has_branches and not self.keeps_state
 
     @cached_property
@@ -203,7 +180,7 @@ class Evaluator(Interpreter):
 
     @property
     def states(self) -> tuple[State, State, State]:
-        """Copies of what executions left in the mutable buffers: of the reference, of the runtime, and perturbed."""
+        """Copies of the mutable buffers: reference, runtime, perturbed."""
         return dict(self.state), dict(self.runtime_state), dict(self.perturbed_state)
 
     @states.setter
@@ -211,26 +188,24 @@ class Evaluator(Interpreter):
         self.state, self.runtime_state, self.perturbed_state = map(dict, states)
 
     def second_lane(self, env: Mapping[str, Any]) -> dict[str, Any]:
-        """The environment in which the local values start."""
         return {**env, **self._found(self.runtime_state)}
 
     def _found(self, state: State) -> State:
-        """What an execution finds in a state, by the names of the graph's inputs."""
+        """An execution's part of a state, by the names of the graph's inputs."""
         own = {item.name: state[item.target] for item in self.graph.inputs if item.target in state}
         return own | {name: state[key] for name, key in self._exchange.takes.items() if key in state}
 
     def end_second_lane(self, local: Mapping[str, Any]) -> None:
-        """Told the local values that are left at the end."""
         self.runtime_state |= {target: self.look_up(local, Ref(name)) for target, name in self.graph.mutations.items()}
         gives = self._exchange.gives.items()
         self.runtime_state |= {key: self.look_up(local, self.graph.outputs[at]) for at, key in gives}
 
     def perturbed_lanes(self, env: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The environment in which perturbed lanes start, None without any."""
+        """The environment in which perturbed lanes start."""
         return None
 
     def perturbed_branch(self, graph: Graph, node: Node, scope: Scope, branch: Graph) -> dict[str, Any] | None:
-        """The same for the branch of a `cond` that the reference takes, None if no lane takes it."""
+        """The environment of the branch of a `cond` that the reference takes; None if no lane takes it."""
         return None
 
     def end_perturbed_lanes(self, perturbed: Mapping[str, Any]) -> None:
@@ -271,7 +246,7 @@ class Evaluator(Interpreter):
         return products(calls[0], weight, full)
 
     def _streamed(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Quantized | None:
-        """A weight that stays quantized until a product takes it: inside delegates, where nobody else looks."""
+        """A weight that stays quantized until a product takes it: only in delegates, where nothing else reads it."""
         meta = node.outputs[0] if node.outputs else None
         if graph is self.graph or meta is None or meta.dtype != "float32" or not self._unpacked.streams(graph, node):
             return None
@@ -287,7 +262,7 @@ class Evaluator(Interpreter):
         return made if made is not None else self.limits.call(node.target, args, kwargs)
 
     def again(self, graph: Graph, node: Node, args: Any, kwargs: Any, rounding: Rounding | None) -> Any:
-        """The value of a node with another rounding of every operator in it; with None as it is."""
+        """A node's value with another rounding of every operator in it."""
         live, self.rounding = self.limits.live, rounding
         try:
             return self.apply(graph, node, args, kwargs)
@@ -295,7 +270,6 @@ class Evaluator(Interpreter):
             self.limits.live, self.rounding = live, None
 
     def call_again(self, graph: Graph, args: Sequence[Any], rounding: Rounding) -> list[Any]:
-        """As `call`, with another rounding of every operator."""
         live, self.rounding = self.limits.live, rounding
         try:
             return self.call(graph, args)
@@ -357,7 +331,7 @@ class Evaluator(Interpreter):
         return of_weights or writes or not only_moves(node)  # the runtime's weights may be other ones
 
     def carry_on(self, graph: Graph, node: Node, value: Value, scope: Scope) -> None:
-        """Record the operators of the chain, so that none is blamed for another."""
+        """Record a chain's operators, so that none is blamed for another."""
         chains = [scope.chains[name] for name in self.reads(node) if name in scope.chains]
         missing = self._is_missing(node, value, scope)
         before = tuple({item.name: item for chain in chains for item in chain.nodes}.values())
@@ -409,7 +383,6 @@ class Evaluator(Interpreter):
             return None
 
     def step(self, graph: Graph, node: Node, scope: Scope) -> Value:
-        """The values of one node."""
         if node.target == "cond":
             return self._branch(graph, node, scope)
         if node.target in LOOPS:
@@ -435,16 +408,16 @@ class Evaluator(Interpreter):
         return self._execution(graph, node, scope, value, args, kwargs)
 
     def reference(self, graph: Graph, node: Node, scope: Scope, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The reference value of a node that is none of `CONTROL`."""
+        """The reference value of a node outside `CONTROL`."""
         return self.apply(graph, node, args, kwargs)
 
     def is_dynamic(self, graph: Graph, node: Node, *, replay: bool) -> bool:
-        """True for a delegate that is judged by grids which it chooses when it runs."""
+        """True for a delegate that is judged by grids which it chooses at run time."""
         judged = node.target == "delegate" and (replay or node.name in self._giving_outputs)
         return judged and dynamic.is_dynamic(graph.inside(node))
 
     def steps(self, graph: Graph, node: Node, args: Sequence[Any], reference: Any) -> tuple[list[float | None], str]:
-        """The steps of these, and what they mean; see `Value`."""
+        """The `Value.steps` of a delegate's outputs, and their note."""
         inner = graph.inside(node)
         return dynamic.steps(self.call, inner, args, reference), dynamic.note(inner)
 
@@ -489,14 +462,14 @@ class Evaluator(Interpreter):
 
     @staticmethod
     def noise_of_one(again: Callable[[Rounding], Any], value: Any, sizing: Sizing | None = None) -> list[Noise]:
-        """The noise of a graph that `rounds_once`: of its outputs, which hold the elements of one result."""
+        """The noise of a graph that `rounds_once`, whose outputs hold the elements of one result."""
         if sizing is None:
             sizing = Sizing()
             again(sizing)
         return [max(sizing.noise, default=NO_NOISE) for _ in flat_values(value)]
 
     def rounds_once(self, graph: Graph) -> bool:
-        """True if one operator of a graph rounds and all others only move elements, or dequantize constants."""
+        """True if one operator rounds and all others only move elements or dequantize constants."""
         if id(graph) not in self._rounding_once:
             rounding = [item for item in graph.nodes if not only_picks(item) and not self._unpacked.holds(graph, item)]
             once = len(rounding) == 1 and not is_conversion(rounding[0]) and rounding[0].target not in CONTROL
@@ -505,7 +478,7 @@ class Evaluator(Interpreter):
 
     @cached_property
     def _untold(self) -> frozenset[int]:
-        """Ids of branching nodes and loops in whose graphs are operators without an instruction."""
+        """Ids of branching nodes and loops with operators that have no instruction."""
         return frozenset(
             id(node)
             for node in self.graph.nodes
@@ -538,7 +511,7 @@ class Evaluator(Interpreter):
         return Value([self.look_up(inner, out) for out in branch.outputs], own, None)
 
     def rounds(self, graph: Graph, node: Node, scope: Scope) -> Value:
-        """Evaluate a loop round by round; listeners receive all rounds of an operator at the end."""
+        """Evaluate a loop; listeners receive all rounds of an operator at the end."""
         body, limits = body_of(graph, node), self.limits
         lanes = [scope.env, scope.local if scope.logged is not None else None, scope.perturbed]
         courses = [self._course(node, env) if env is not None else None for env in lanes]
@@ -582,7 +555,7 @@ def _on_chosen_grid(node: Node, chains: Mapping[str, Chain]) -> bool:
 
 
 def check_result(node: Node, value: Any) -> None:
-    """Hold a computed value against what the program says of it; a `PairingError` if it is of another shape or type."""
+    """Raise a `PairingError` if a value's shape or dtype is not the program's."""
     if not node.outputs:
         return
     values = value if isinstance(value, (list, tuple)) else (value,)
@@ -614,12 +587,11 @@ def _is_logged(node: Node, value: Value) -> bool:
 
 
 def observed(node: Node, value: Value) -> Iterable[tuple[str, Any]]:
-    """The logged values of nodes, by name."""
     return () if node.target != OBSERVED or value.runtime is None else zip(refs(node.args), value.runtime, strict=False)
 
 
 def merge(node: Node, value: Value) -> Any:
-    """The node's runtime value for later nodes: the logged tensors where there are any."""
+    """The node's runtime value for later nodes: logged tensors, or computed where none were logged."""
     computed = value.local if value.local is not None else value.reference
     if value.runtime is None:
         return computed

@@ -26,17 +26,9 @@ _KINDS: Final = {"user": "USER_INPUT", "buffer": "BUFFER", "constant": "CONSTANT
 
 
 def exported_program(graph: Graph, weights: Mapping[str, torch.Tensor]) -> ExportedProgram:
-    """A graph and its weights as an `ExportedProgram`; the operators of delegates stand where their calls were.
+    """A graph and its weights as an `ExportedProgram`; delegates' operators replace their calls.
 
-    Parameters
-    ----------
-    graph
-        A graph of an ETRecord or a record.
-
-    Raises
-    ------
-    PairingError
-        If the graph has dynamic sizes or branches, or an operator that is not registered here.
+    Raises `PairingError` for dynamic sizes, branches, or an operator that is not registered here.
     """
     from torch._export.verifier import TrainingIRVerifier
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -109,7 +101,7 @@ def _calls(inputs: list[Any], outputs: list[Any]) -> list[Any]:
 
 
 def _function(target: str) -> Any:
-    """The operator of a node. An operator that overwrites its input needs a functional form."""
+    """A node's operator. An operator that overwrites its input needs a functional form."""
     if target == "getitem":
         return operator.getitem
     library, _, rest = target.partition(".")

@@ -1,7 +1,7 @@
-"""The calls between the executions of one method: other methods change its buffers, and earlier calls give its inputs.
+"""Calls of other methods between one method's executions: they change its buffers and give its inputs.
 
-What another call leaves is state, with the values that reference, runtime and perturbed lanes have: an error of an
-encoder is carried into the decoder's input as an error of a buffer is carried into the next execution.
+A call's results are state with a reference, runtime and perturbed value, so an encoder's error is carried into the
+decoder's input.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph, Node
 
 TURN: Final = "@turn"
-"""Name in the state for the number of executions that are past."""
+"""Name in the state of the number of past executions."""
 
 
 class Other(Protocol):
-    """An evaluator of another method, in its initial state; see `Evaluator`."""
+    """An evaluator of another method, in its initial state."""
 
     graph: Graph
     constants: Mapping[str, torch.Tensor]
@@ -33,14 +33,10 @@ class Other(Protocol):
 
 @dataclass(slots=True)
 class Exchange:
-    """What one call takes from the state, and leaves there, beside its buffers.
+    """A call's exchange with the state, beside its buffers.
 
-    Attributes
-    ----------
-    takes
-        By name of a user input: the name in the state of the value that it is, an output of an earlier call.
-    gives
-        By index of an output that later calls take: its name in the state.
+    `takes` maps a user input to the state's name of an earlier call's output; `gives` maps the index of an output that
+    later calls take to its name in the state.
     """
 
     takes: dict[str, str] = field(default_factory=dict)
@@ -51,20 +47,7 @@ class Exchange:
 class Interlude:
     """One execution of another method.
 
-    Attributes
-    ----------
-    method
-        Its name.
-    evaluator
-        Of that method, in its initial state.
-    inputs
-        Flat inputs.
-    logged
-        Gives what the runtime logged for a node.
-    names
-        By target of a buffer there: its name in the state of the evaluated method.
-    exchange
-        Its inputs and outputs that are those of other calls.
+    `names` maps a buffer's target there to its name in the state of the evaluated method.
     """
 
     method: str
@@ -75,23 +58,23 @@ class Interlude:
     exchange: Exchange = field(default_factory=Exchange)
 
     def there(self, state: State) -> State:
-        """The part of the evaluated method's state that this execution finds, by its own names."""
+        """The part of the evaluated method's state that this execution finds, by its names there."""
         found = {theirs: state[name] for theirs, name in self.names.items() if name in state}
         return found | {name: state[name] for name in self.exchange.takes.values() if name in state}
 
     def leave(self, state: State, theirs: State) -> None:
-        """Bring the evaluated method's state up to date."""
+        """Update the evaluated method's state."""
         state |= {name: theirs[target] for target, name in self.names.items() if target in theirs}
         state |= {name: theirs[name] for name in self.exchange.gives.values() if name in theirs}
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One execution of the evaluated method: the calls of other methods before it, and its own exchange."""
+    """One execution of the evaluated method, with the calls of other methods before it."""
 
     before: tuple[Interlude, ...] = ()
     exchange: Exchange = field(default_factory=Exchange)
 
 
 Turns = Mapping[int, Turn]
-"""By number of an execution; those without an entry follow directly on the one before."""
+"""By number of an execution; one without an entry directly follows the last."""

@@ -21,15 +21,13 @@ State = dict[str, Any]
 """Content of mutable buffers, by `Input.target`."""
 
 _SMALL: Final = 1 << 10
-"""Bytes of a constant that takes longer to find than to keep."""
+"""Bytes up to which a constant is kept, because finding it takes longer."""
 
 
 class Environment(Protocol):
     """Values by name."""
 
-    def __getitem__(self, name: str, /) -> Any:
-        """The value of a name; a `KeyError` if there is none."""
-        ...
+    def __getitem__(self, name: str, /) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +38,7 @@ class Weight:
 
 
 class ArgumentForm:
-    """The arguments of a node, as far as they are the same in every evaluation.
-
-    Parameters
-    ----------
-    value
-        A list or tuple of arguments, or a dict of them.
-    constant
-        Gives the torch object that an argument names.
-    """
+    """The part of a node's arguments that is the same in every evaluation; `constant` gives tagged torch objects."""
 
     __slots__ = ("_keys", "_lists", "_plain", "_reads", "reads")
 
@@ -66,7 +56,7 @@ class ArgumentForm:
         self.reads: tuple[str, ...] = tuple(refs(value))
 
     def fill(self, env: Environment, weight: Callable[[str], Any]) -> Any:
-        """The arguments with the values of an environment; `weight` reads a constant."""
+        """The arguments with an environment's values; `weight` reads a constant."""
         values = self._plain.copy()
         for at, name in self._reads:
             value = env[name]
@@ -78,15 +68,7 @@ class ArgumentForm:
 
 @dataclass(slots=True)
 class Prepared:
-    """Data that all evaluations of a program share.
-
-    Attributes
-    ----------
-    forms
-        By the id of a node: the node, and the forms of its arguments.
-    last_uses
-        By the id of a graph: the graph, and its `Interpreter.last_uses`.
-    """
+    """Data that all evaluations of a program share, by the ids of nodes and graphs, which it keeps alive."""
 
     forms: dict[int, tuple[Node, ArgumentForm, ArgumentForm]] = field(default_factory=dict)
     last_uses: dict[int, tuple[Graph, dict[str, list[str]]]] = field(default_factory=dict)
@@ -95,10 +77,10 @@ class Prepared:
 
 
 class Interpreter(ABC):
-    """Gives the value of each node from the values before it; what an operator computes, a subclass says.
+    """Gives each node's value from the values before it, for the kind of number that a subclass computes with.
 
-    `constants` are tensors by `Input.target`. `state` holds mutable buffers, brought up to date whenever a graph has
-    run. `prepared` may be that of another interpreter of the same kind, graphs and constants.
+    `constants` are tensors by `Input.target`. `state` holds mutable buffers, updated after each graph. `prepared` may
+    be shared between interpreters of the same kind, graphs and constants.
     """
 
     def __init__(self, constants: Mapping[str, torch.Tensor], prepared: Prepared | None = None) -> None:
@@ -116,7 +98,7 @@ class Interpreter(ABC):
         """The outputs of a delegate's graph on its inputs."""
 
     def apply(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The value of a node that is no `cond`; of a loop all rounds after one another."""
+        """The value of a node other than a `cond`; a loop's rounds are evaluated in order."""
         if node.target == "getitem":
             return _item(*args)
         if node.target == "delegate":
@@ -131,20 +113,18 @@ class Interpreter(ABC):
         return course.value()
 
     def enter(self, graph: Graph, node: Node, env: Mapping[str, Any]) -> tuple[Graph, dict[str, Any]]:
-        """The branch of a `cond` that some values lead to, and the values that it starts with."""
+        """The branch of a `cond` that some values lead to, and its initial values."""
         predicate, operands = node.args
         branch = self.taken(graph, node, self.look_up(env, predicate))
         return branch, self.bind(branch, [self.look_up(env, leaf) for leaf in operands])
 
     def taken(self, graph: Graph, node: Node, predicate: Any) -> Graph:
-        """The branch that the predicate of a `cond` leads to."""
         try:
             return graph.branches(node)[0 if bool(predicate) else 1]
         except (RuntimeError, TypeError, ValueError) as error:
             raise PairingError(f"The condition of {node.name} is neither true nor false: {error}") from error
 
     def bind(self, graph: Graph, args: Sequence[Any]) -> dict[str, Any]:
-        """The values that a graph starts with, by name."""
         given = iter(args)
         return {
             item.name: next(given, None) if item.kind == "user" else self.state.get(item.target, Weight(item.target))
@@ -152,7 +132,7 @@ class Interpreter(ABC):
         }
 
     def results(self, graph: Graph, env: Mapping[str, Any]) -> list[Any]:
-        """The outputs of a graph that has run; the state is brought up to date."""
+        """The outputs of a graph that has run; updates the state."""
         outputs = [self.look_up(env, out) for out in graph.outputs]
         self.state.update({target: self.look_up(env, Ref(name)) for target, name in graph.mutations.items()})
         return outputs
@@ -164,7 +144,6 @@ class Interpreter(ABC):
         return self.constant(leaf) if isinstance(leaf, Tag) else leaf
 
     def forms(self, node: Node) -> tuple[Node, ArgumentForm, ArgumentForm]:
-        """A node, and the forms of its positional and keyword arguments."""
         known = self.prepared.forms.get(id(node))
         if known is None:  # the node is kept, so its id stays its own
             known = node, ArgumentForm(node.args, self.constant), ArgumentForm(node.kwargs, self.constant)
@@ -172,12 +151,10 @@ class Interpreter(ABC):
         return known
 
     def arguments(self, env: Environment, node: Node) -> tuple[list[Any], dict[str, Any]]:
-        """The values of a node's positional and keyword arguments."""
         _, args, kwargs = self.forms(node)
         return args.fill(env, self._kept), kwargs.fill(env, self._kept)
 
     def reads(self, node: Node) -> tuple[str, ...]:
-        """Names of the values that a node takes."""
         _, args, kwargs = self.forms(node)
         return args.reads + kwargs.reads
 
@@ -190,11 +167,10 @@ class Interpreter(ABC):
         return found
 
     def constant(self, tag: Tag) -> Any:
-        """The torch object that an argument names."""
         return constant(tag.kind, tag.value)
 
     def last_uses(self, graph: Graph) -> dict[str, list[str]]:
-        """By node: the values that nothing needs after it."""
+        """Values that nothing needs after a node, by its name."""
         known = self.prepared.last_uses.get(id(graph))
         if known is None:  # as with `forms`
             known = self.prepared.last_uses[id(graph)] = graph, _last_uses(graph)
@@ -202,7 +178,7 @@ class Interpreter(ABC):
 
 
 def weight_of(constants: Mapping[str, torch.Tensor], target: str) -> torch.Tensor:
-    """A constant; a `PairingError` if none of the files holds it."""
+    """A constant; a `PairingError` if the files lack it."""
     if target not in constants:
         raise PairingError(
             f"The weights {target} are in none of the files",

@@ -1,10 +1,7 @@
-"""Language-model operators in plain torch.
+"""Language-model operators in plain torch, after ``executorch/extension/llm/custom_ops`` and its tests.
 
-The program runs executorch's kernels, so the reference can't use them: a kernel's fault would be in both. Each
-function takes the operator's arguments and returns its results, then the values that it writes. It computes in
-float32, or in float64 for float64 operands.
-
-Sources: the operators' documentation and tests in ``executorch/extension/llm/custom_ops``.
+The program runs executorch's kernels, so the reference can't use them: a kernel's fault would be in both. Each function
+returns its results, then the values that it writes; it computes in float32, or float64 for float64 operands.
 """
 
 from __future__ import annotations
@@ -23,14 +20,13 @@ if TYPE_CHECKING:
 
 
 class LanguageFunction:
-    """One of the operators in its functional form, to be called as torch's own."""
+    """An operator in its functional form, called as torch's own."""
 
     def __init__(self, target: str) -> None:
         self._schema = parsed_schema(target, LANGUAGE_OPERATORS[target].schema)
         self._function = FUNCTIONS[target]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The result, a tuple where there are several."""
         return self._function(*args, **kwargs)
 
 
@@ -69,16 +65,10 @@ def attend(
     causal: bool,
     scale: float | None,
 ) -> torch.Tensor:
-    """Attention with a cache: ``softmax(scale · q kᵀ + mask) v`` in the layout ``[batch, position, head, width]``.
+    """Attention with a cache: ``softmax(scale · q kᵀ + mask) v``, layout ``[batch, position, head, width]``.
 
-    Parameters
-    ----------
-    query
-        ``[batch, steps, heads, width]``; several heads in a row share a head of `key` and `value`.
-    start
-        Position of the first step. Without a mask, the positions from `start` + `steps` on hold nothing.
-    causal
-        Step i sees the positions up to `start` + i.
+    Heads may share a head of `key` and `value`. Without a mask, positions from `start` + steps on hold nothing. If
+    `causal`, step i sees positions up to `start` + i.
     """
     wide = torch.promote_types(query.dtype, torch.float32)
     scores, _, _, v = scored(query.to(wide), key.to(wide), value.to(wide), start, mask, causal=causal, scale=scale)
@@ -95,7 +85,7 @@ def scored(
     causal: bool,
     scale: float | None,
 ) -> tuple[torch.Tensor, ...]:
-    """The scores of `attend`, and what they are scores of: ``[batch, head, position, width]`` of query, key, value."""
+    """The scores of `attend`, and its query, key and value as ``[batch, head, position, width]``."""
     steps, heads, width = query.shape[1:]
     if mask is None:
         _check_place(start, steps, key.shape[1])
@@ -147,7 +137,10 @@ def _custom_quantized_sdpa(
 
 
 def off_grids(values: Sequence[torch.Tensor], grids: Sequence[Any], *, second: bool) -> list[torch.Tensor]:
-    """Dequantized values in the layout of `attend`; positions may be at axis 2. `grids` are zero points and scales."""
+    """Dequantized values in the layout of `attend`; positions are at axis 2 if `second`.
+
+    `grids` are zero points and scales.
+    """
     pairs = zip(values, grids[1::2], grids[::2], strict=True)
     found = [_dequantized(*pair) for pair in pairs]
     return [item.transpose(1, 2) for item in found] if second else found
@@ -185,11 +178,11 @@ _BLOCKS_OF_28: Final = (
     ("+-+--+-", "-++--++", "+------", "++----+"),
     ("+--++--", "+-+--+-", "--++++-", "+------"),
 )
-"""The Hadamard matrix of 28 in blocks, by the first row of each; the next rows are the same one further each."""
+"""The Hadamard matrix of 28 as circulant blocks, by their first rows."""
 
 
 def _hadamard(mat: torch.Tensor) -> torch.Tensor:
-    """The transform of the last axis: of 2ⁿ orthonormal, of 28 · 2ⁿ the matrix of 28 is one of ±1, as the kernel's."""
+    """The transform of the last axis: orthonormal for 2ⁿ; for 28 · 2ⁿ the factor of 28 is ±1, as in the kernel."""
     size, wide = mat.shape[-1], torch.promote_types(mat.dtype, torch.float32)
     odd = 28 if size % 28 == 0 else 1
     matrix = torch.ones(1, 1, dtype=wide)
@@ -249,4 +242,3 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "executorch.update_cross_attn_cache.default": _update_cross_attn_cache,
     "executorch.alias.default": _copied,
 }
-"""By target, what computes the operator."""

@@ -1,7 +1,6 @@
-"""Calls operators for a graph, and counts the memory of its values.
+"""Calls a graph's operators with checked arguments, and counts the memory of its values.
 
-Each operator's arguments are checked against its schema. How much memory and time an evaluation may take is limited
-where it matters, in the child process that evaluates foreign files; here a lack of memory becomes an error.
+The child process that evaluates foreign files limits memory and time; here a lack of memory becomes an error.
 """
 
 from __future__ import annotations
@@ -20,31 +19,23 @@ if TYPE_CHECKING:
 
 _BYTES: Final = 192 << 20
 _BYTES_PER_INPUT: Final = 64
-"""Maximum number of bytes per byte of input that values may take before later ones are not kept, beside `_BYTES` and
-the size of the files.
-"""
+"""Maximum bytes of values per byte of input, beside `_BYTES` and the files' size, before later values are not kept."""
 _LONG: Final = 64
 _MOST_KNOWN: Final = 1 << 12
 _PLAIN: Final = (int, float, bool, str, type(None))
 _NUMBERS: Final = ("py.", "executorch_prim.")
-"""Start of the operators that compute with numbers."""
+"""Prefixes of the operators that compute with numbers."""
 _SHORT: Final = ("can't allocate memory", "not enough memory", "Storage size calculation overflowed", "bad_alloc")
 """Parts of torch's messages when there is not enough memory."""
 _KNOWN: Final[dict[Any, Callable[..., Any]]] = {}
 
 
 class TooLargeError(PairingError):
-    """An operator of the graph takes more memory than there is, or computes numbers without end."""
+    """An operator takes more memory than there is, or computes numbers without end."""
 
 
 class Limits:
-    """Memory of an evaluation.
-
-    Attributes
-    ----------
-    live
-        Bytes of the values that are alive.
-    """
+    """Memory of an evaluation; `live` counts the bytes of the values that are alive."""
 
     def __init__(self, files: int = 0) -> None:
         self._files = files
@@ -52,19 +43,13 @@ class Limits:
         self._room = _BYTES + files
 
     def begin(self, inputs: Sequence[Any]) -> None:
-        """Start an evaluation on flat inputs."""
         given = sum(value.untyped_storage().nbytes() for value in inputs if isinstance(value, torch.Tensor))
         self.live, self._room = 0, _BYTES + self._files + _BYTES_PER_INPUT * given
 
     def call(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call an operator.
 
-        Raises
-        ------
-        TooLargeError
-            If there is not enough memory for it.
-        PairingError
-            If it is not admitted, or its arguments do not fit.
+        Raises `TooLargeError` without enough memory, `PairingError` for an operator or argument that is not admitted.
         """
         function = self.admitted(target, args, kwargs)
         try:
@@ -96,11 +81,10 @@ class Limits:
         return True
 
     def has_room(self, size: int) -> bool:
-        """True if `size` more bytes may be kept for later."""
         return self.live + size <= self._room
 
     def add(self, target: str, value: Any) -> int:
-        """Count a value that was computed; returns its bytes, for `live` to be reduced by when it is freed."""
+        """Count a computed value; returns its bytes, to be subtracted from `live` when it is freed."""
         size = nbytes(value)
         self.live += size
         self.peak = max(self.peak, self.live)
@@ -141,7 +125,6 @@ def _kinds(values: Sequence[Any]) -> tuple[Any, ...] | None:
 
 
 def nbytes(value: Any) -> int:
-    """Bytes of a value's tensors."""
     if isinstance(value, (list, tuple)):
         return sum(map(nbytes, value))
     return getattr(value, "nbytes", 0)

@@ -1,8 +1,7 @@
-"""Grids of values of hardly any range, which ExecuTorch's kernels choose otherwise than the operators say.
+"""Grids of values of hardly any range, where ExecuTorch's kernels choose other scales than the operators.
 
-The operators keep a scale from falling below their ``eps``. The kernels ignore it: they take 0.1 where all values are
-0, as in the first state of a recurrent network, and 6.1e-5 where a scale would be smaller. Both grids hold the values,
-so neither is wrong.
+The operators keep a scale from falling below their ``eps``. The kernels take 0.1 if all values are 0, as in a recurrent
+network's first state, and 6.1e-5 for smaller scales. Both grids hold the values, so neither is wrong.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ if TYPE_CHECKING:
 _WITHOUT_RANGE: Final = 0.1
 _LEAST: Final = 6.1e-5
 _DIFFERS: Final = 1e-3
-"""Relative difference of two scales from which they are chosen by another rule."""
+"""Relative difference between scales that different rules chose."""
 _TENSOR: Final = "quantized_decomposed.choose_qparams.tensor"
 _ROWS: Final = "quantized_decomposed.choose_qparams_per_token_asymmetric.default"
 
 
 def as_kernels_choose(target: str, args: Sequence[Any], kwargs: Mapping[str, Any], chosen: Any) -> Any:
-    """The chosen ``[scale, zero point]``, or those of the kernel where it follows another rule."""
+    """The chosen ``[scale, zero point]``, or the kernel's where it follows another rule."""
     x = args[0] if args else kwargs.get("input")
     if target not in (_TENSOR, _ROWS) or not isinstance(x, torch.Tensor) or x.dtype != torch.float32 or not x.numel():
         return chosen
@@ -36,7 +35,7 @@ def as_kernels_choose(target: str, args: Sequence[Any], kwargs: Mapping[str, Any
 
 
 def kernel_grids(rows: torch.Tensor, low: int, high: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scale (float64) and zero point (int64) that the kernel chooses for each row of float32, for ``low`` to ``high``.
+    """Scale (float64) and zero point (int64) that the kernel chooses for each float32 row.
 
     As in ``kernels/quantized/cpu/op_choose_qparams.cpp``.
     """

@@ -1,9 +1,7 @@
 """The function of a graph's target, and the check of its arguments.
 
-Targets and arguments may come from foreign files. Only operators of lowered programs are called, those named below.
-Many ATen kernels trust their caller and end the process on a wrong argument. Each argument is therefore checked
-against the operator's schema, and against `_PRECONDITIONS` for what a kernel takes on trust. ``make fuzz`` calls all
-of them with arguments that don't fit.
+Targets and arguments may come from foreign files. Many ATen kernels end the process on a wrong argument, so each is
+checked against the operator's schema and against `_PRECONDITIONS`. ``make fuzz`` calls all of them.
 """
 
 from __future__ import annotations
@@ -34,9 +32,9 @@ _LONGEST_LIST: Final = 100_000
 _MOST_AXES: Final = 16
 _MOST_LAYERS: Final = 1000
 _LARGEST: Final = 1 << 31
-"""Sizes, windows and places beyond it overflow in kernels; only slices have them, as an end that there is none of."""
+"""Limit beyond which sizes, windows and places overflow in kernels; slices use more for an open end."""
 _MOST_EMPTY: Final = 1 << 20
-"""Rows of a tensor without elements, over which some kernels loop all the same."""
+"""Maximum number of rows of a tensor without elements: some kernels loop over them."""
 
 
 def _memory_format(dim_order: Sequence[int] | None) -> torch.memory_format:
@@ -82,17 +80,11 @@ class UnknownOperatorError(PairingError):
 
 
 class ArgumentError(PairingError):
-    """The graph calls an operator with something that it doesn't take."""
+    """The graph calls an operator with an argument that it doesn't take."""
 
 
 class Operator:
-    """An operator that looks at its arguments before it is called.
-
-    Attributes
-    ----------
-    overload
-        The operator itself, for arguments that were checked.
-    """
+    """An operator that checks its arguments; `overload` is for arguments that were checked."""
 
     def __init__(self, target: str, overload: Callable[..., Any]) -> None:
         self.schema = schema_of(overload)
@@ -110,12 +102,11 @@ class Operator:
         self._precondition = _PRECONDITIONS.get(target.rpartition(".")[0])
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """The result; an `ArgumentError` where the schema has something else."""
         self.check(args, kwargs)
         return self.overload(*args, **kwargs)
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Hold arguments against the schema; an `ArgumentError` where it has something else."""
+        """Raise an `ArgumentError` for arguments that the schema does not take."""
         if len(args) > self._positional:
             raise ArgumentError(
                 f"The reference gives {self._target} {len(args)} arguments; it takes {self._positional}"
@@ -267,7 +258,7 @@ def _inverse_fits(x: Any, axes: Any, normalization: int, last: int) -> bool:
 def _recurrence_fits(
     gates: int, x: Any, state: Any, weights: Any, biases: bool, layers: int, _: float, *flags: bool
 ) -> bool:
-    """Of `lstm`, `gru`, `rnn`: weights and state of each layer have the shapes that follow from one another."""
+    """True if the weights and states of all layers of an `lstm`, `gru` or `rnn` fit together."""
     train, both, first = flags
     states = list(state) if isinstance(state, (list, tuple)) else [state]
     ways, each = (2 if both else 1), (4 if biases else 2)
@@ -328,11 +319,11 @@ _PRECONDITIONS: Final[dict[str, Callable[..., bool]]] = {
     "aten.rnn_tanh": functools.partial(_recurrence_fits, 1),
     "aten.rnn_relu": functools.partial(_recurrence_fits, 1),
 }
-"""By operator: whether arguments of the right types go together, where the kernel takes it on trust."""
+"""By operator: the check of argument combinations that the kernel trusts."""
 
 
 def by_position(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments by position, with defaults, and keyword-only arguments. Serialized graphs name them all."""
+    """Arguments by position with defaults, and keyword-only arguments; serialized graphs name them all."""
     function = resolve(target)
     if not isinstance(function, Operator):
         return [*args, *kwargs.values()], {}
@@ -342,7 +333,7 @@ def by_position(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def as_written(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """As `by_position`, without the defaults behind the last argument that is given; as given if it is unknown."""
+    """`by_position` without trailing defaults; unchanged if the operator is unknown."""
     try:
         function = resolve(target)
     except UnknownOperatorError:
@@ -357,7 +348,7 @@ def as_written(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
 
 
 def _giving_what_it_writes(overload: Any) -> Callable[..., Any]:
-    """An operator of the user's: where it writes to arguments, it gets copies, and gives them after its results."""
+    """The user's operator with copies of the arguments that it writes, returned after its results."""
     schema = schema_of(overload)
     places = [at for at, argument in enumerate(schema.arguments) if is_written(argument)]
     if not places:
@@ -380,7 +371,7 @@ def _giving_what_it_writes(overload: Any) -> Callable[..., Any]:
 def resolve(target: str) -> Callable[..., Any]:
     """The function of a target such as ``aten.add.Tensor`` or ``py.mul``; an `Operator` for torch's operators.
 
-    Raises `UnknownOperatorError` if there is none, or it is not in `etviz.graph.admitted`.
+    Raises `UnknownOperatorError` if it is not in `etviz.graph.admitted`, or not installed.
     """
     if target in PYTHON:
         return PYTHON[target]
@@ -409,9 +400,9 @@ def resolve(target: str) -> Callable[..., Any]:
 
 
 def constant(kind: str, value: str) -> Any:
-    """The torch object for a dtype, memory format, layout or device; an `UnknownOperatorError` if torch has none.
+    """The torch object for a dtype, memory format, layout or device (always the CPU); a graph's name stays a name.
 
-    A graph has only its name: there is no operator that takes one.
+    Raises `UnknownOperatorError` if torch has none.
     """
     if kind == "graph":
         return value

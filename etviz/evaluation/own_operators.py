@@ -1,4 +1,4 @@
-"""A reference in which some operators are computed by functions of the user's."""
+"""A reference in which the user's functions compute some operators."""
 
 from __future__ import annotations
 
@@ -15,38 +15,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OwnFunctions:
-    """The user's functions.
+    """The user's functions by operator, ``aten.gelu.default`` or ``aten.gelu`` for every overload.
 
-    Attributes
-    ----------
-    functions
-        By operator, ``aten.gelu.default`` or ``aten.gelu`` for every overload; each takes what the operator takes. It
-        may return `NotImplemented`.
-    problems
-        By operator: why its function could not be taken.
+    A function takes the operator's arguments, and may return `NotImplemented`. `problems` has the reasons of failures.
     """
 
     functions: Mapping[str, Callable[..., Any]]
     problems: dict[str, str] = field(default_factory=dict)
 
     def find(self, target: str) -> Callable[..., Any] | None:
-        """The function that stands for an operator."""
         return self.functions.get(target) or self.functions.get(target.rpartition(".")[0])
 
 
 class OwnOperators(Limits):
-    """Calls the user's function where there is one for an operator; where that fails, the operator itself stands in."""
+    """Calls the user's function for an operator; if it fails, the operator itself."""
 
     def __init__(self, own: OwnFunctions, files: int = 0) -> None:
         super().__init__(files)
         self._own = own
 
     def is_plain(self, target: str) -> bool:
-        """True where no function stands for an operator."""
         return self._own.find(target) is None
 
     def call(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Call an operator, or what stands for it."""
         value = super().call(target, args, kwargs)
         function = self._own.find(target)
         if function is None:

@@ -1,8 +1,7 @@
 """Products with quantized weights, which are dequantized some rows at a time.
 
-A decoder reads all of its weights for one token. Dequantized, they do not fit into memory together, and a single one
-does not fit into the processor's cache. So each block of rows is multiplied with all operands (the reference's, the
-runtime's, perturbed ones) while it is in the cache.
+A decoder's dequantized weights fit neither memory nor the cache. So each block of rows is multiplied with all operands
+(reference, runtime, perturbed) while it is in the cache.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def weight_of(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Quantized | None:
-    """The quantized weight that a product takes; None for other weights and other operators."""
+    """The quantized weight that a product takes, or None."""
     if target != LINEAR:
         return None
     weight = kwargs.get("weight") if len(args) < 2 else args[1]
@@ -28,14 +27,14 @@ def weight_of(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Qu
 
 
 def is_cut(weight: Quantized, given: Sequence[Any]) -> bool:
-    """True if the other operands of a product can be taken by rows of the weight too."""
+    """True if a product's other operands can be split by the weight's rows too."""
     return all(item is None or item.shape == weight.shape[:1] for item in given[2:])
 
 
 def products(
     call: Callable[..., torch.Tensor], weight: Quantized, operands: Sequence[Sequence[Any]]
 ) -> list[torch.Tensor]:
-    """`LINEAR` for each of several operands: ``x``, the weight's place, and a bias or None."""
+    """`LINEAR` for several operands: ``x``, the weight's place, and a bias or None."""
     results = [_empty(given[0], weight) for given in operands]
     for rows, block in weight.rows():
         for result, given in zip(results, operands, strict=True):
@@ -44,7 +43,7 @@ def products(
 
 
 def product(call: Callable[..., torch.Tensor], weight: Quantized, given: Sequence[Any]) -> torch.Tensor:
-    """`LINEAR` for one operand and a bias, without a gradient and without keeping the weight."""
+    """`LINEAR` for one operand and a bias; its gradient does not keep the weight."""
     if not (given[0].requires_grad and torch.is_grad_enabled()):
         return products(call, weight, [given])[0]
     return _function().apply(given[0], call, weight, given[2:])
@@ -53,7 +52,7 @@ def product(call: Callable[..., torch.Tensor], weight: Quantized, given: Sequenc
 @functools.cache
 def _function() -> Any:
     class Product(torch.autograd.Function):
-        """``x·Wᵀ + bias``, where W is dequantized by rows both ways."""
+        """``x·Wᵀ + bias``, where W is dequantized by rows in both directions."""
 
         @staticmethod
         def forward(

@@ -1,4 +1,4 @@
-"""The executions of a program, and who evaluates it for them: this process, or a child process for foreign files."""
+"""A program's executions, and who evaluates it: this process, or a child process for foreign files."""
 
 from __future__ import annotations
 
@@ -25,43 +25,40 @@ class Log(Protocol):
     problems: dict[int, str]
 
     def values(self, instruction: int) -> list[Any]:
-        """Everything that an instruction logged, in order; None where it can't be read."""
+        """All values that an instruction logged, in order; None where one can't be read."""
         ...
 
     def some_values(self, instruction: int, first: int, count: int) -> list[Any]:
-        """Up to `count` of them, beginning with number `first`."""
+        """Up to `count` values from number `first` on."""
         ...
 
     def last_values(self, instruction: int, count: int) -> list[Any] | None:
-        """The last of it, None if it is not that much."""
+        """The last `count` values; None if there are fewer."""
         ...
 
     def inside(self, instruction: int) -> list[tuple[int | str, Any]]:
-        """The values that a backend logged inside its call, with the backend's identifiers."""
+        """The values that a backend logged in its call, with the backend's identifiers."""
         ...
 
-    def outputs(self) -> list[Any]:
-        """The program's final outputs."""
-        ...
+    def outputs(self) -> list[Any]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One execution: its flat inputs, and what the runtime logged."""
+    """One execution: flat inputs, and what the runtime logged."""
 
     inputs: Sequence[Any]
     log: Log
 
     def logged(self, node: Node, turn: int | None = None) -> list[Any] | None:
-        """See `logged_outputs`."""
         return logged_outputs(self.log, node, turn=turn)
 
 
 def logged_outputs(log: Log, node: Node, count: int | None = None, turn: int | None = None) -> list[Any] | None:
-    """The logged outputs of a node's instruction, None if there are none or not `count` of them.
+    """The logged outputs of a node's instruction; None if there are none or not `count`.
 
-    A delegate logs its inputs first. In a loop an instruction is executed often: `turn` is the number of the requested
-    execution. An incomplete execution is an empty list.
+    A delegate logs its inputs first. In a loop, `turn` is the number of the instruction's execution; an incomplete one
+    is an empty list.
     """
     if node.instruction < 0:
         return None
@@ -77,48 +74,33 @@ def logged_outputs(log: Log, node: Node, count: int | None = None, turn: int | N
 
 
 def of_last_round(values: list[Any], rounds: int) -> list[Any]:
-    """The values of the last of `rounds` executions in a loop; outside loops all of them."""
+    """The values of the last of `rounds` executions in a loop; all values outside loops."""
     return values[len(values) - len(values) // rounds :] if rounds > 1 and len(values) % rounds == 0 else values
 
 
 class Elsewhere(Protocol):
-    """A child process that evaluates what this process only reads."""
+    """A child process that evaluates files which this process only reads."""
 
     @property
-    def graph(self) -> Graph:
-        """The graph of the reference."""
-        ...
+    def graph(self) -> Graph: ...
 
     @property
-    def constants(self) -> Mapping[str, torch.Tensor]:
-        """The constants of the reference."""
-        ...
+    def constants(self) -> Mapping[str, torch.Tensor]: ...
 
     def ask(
         self, function: Callable[..., Any], replay: Replay, args: Sequence[Any], named: Mapping[str, Any]
     ) -> Any: ...
 
-    def piece(self, graph: Graph, constants: Mapping[str, torch.Tensor], executions: Sequence[Execution]) -> Replay:
-        """Executions of another graph."""
-        ...
+    def piece(self, graph: Graph, constants: Mapping[str, torch.Tensor], executions: Sequence[Execution]) -> Replay: ...
 
 
 @dataclass(slots=True)
 class Replay:
     """The executions of one method, in order, as `Gap.run` counts them.
 
-    Attributes
-    ----------
-    fresh
-        Makes an evaluator with the model's initial state, on which stateful executions have to follow one another.
-    executions
-        Their inputs, and what the runtime logged.
-    fresh_float
-        Makes an evaluator of the float model that was quantized, None where that is not known.
-    stages
-        Makers of evaluators of the other forms of the program that the files hold, from the exported one on.
-    elsewhere
-        Evaluates the program if this process must not; then the makers raise `RuntimeError`.
+    `fresh` makes an evaluator in the model's initial state, `fresh_float` one of the float model that was quantized;
+    `stages` has makers for the program's other forms, from the exported one on. With `elsewhere`, this process must not
+    evaluate, and the makers raise `RuntimeError`.
     """
 
     fresh: Callable[[], Evaluator]
@@ -129,30 +111,27 @@ class Replay:
 
     @property
     def graph(self) -> Graph:
-        """The graph of the reference."""
         return self.elsewhere.graph if self.elsewhere is not None else self.fresh().graph
 
     @property
     def constants(self) -> Mapping[str, torch.Tensor]:
-        """The constants of the reference."""
         return self.elsewhere.constants if self.elsewhere is not None else self.fresh().constants
 
     def piece(self, graph: Graph, constants: Mapping[str, torch.Tensor], executions: Sequence[Execution]) -> Replay:
-        """Executions of a part of the program, which are evaluated where the program is."""
+        """Executions of a part of the program, evaluated where the program is."""
         if self.elsewhere is not None:
             return self.elsewhere.piece(graph, constants, executions)
         return piece(graph, constants, executions)
 
 
 def piece(graph: Graph, constants: Mapping[str, torch.Tensor], executions: Sequence[Execution]) -> Replay:
-    """Executions of a graph that this process evaluates."""
     return Replay(lambda: Evaluator(graph, constants), list(executions))
 
 
 def question(function: Callable[Concatenate[Replay, P], R]) -> Callable[Concatenate[Replay, P], R]:
     """Let a function of a `Replay` be evaluated in the child process if the replay's files are foreign.
 
-    The other arguments and the result must be what `etviz.pipeline.parcel` can pack, or functions.
+    The other arguments and the result must be functions, or what `etviz.pipeline.parcel` can pack.
     """
 
     @functools.wraps(function)
@@ -166,9 +145,8 @@ def question(function: Callable[Concatenate[Replay, P], R]) -> Callable[Concaten
 
 
 QUESTION: Final = "_etviz_question"
-"""Attribute that marks the functions that a child process may be asked for."""
+"""Attribute of the functions that a child process may be asked for."""
 
 
 def refuse() -> Evaluator:
-    """Stand for a maker of evaluators where this process must not evaluate."""
     raise RuntimeError("these files are evaluated in a child process only")

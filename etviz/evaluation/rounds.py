@@ -1,7 +1,7 @@
-"""A loop, round by round: its carries, its logged values, and all rounds as one value.
+"""A loop, round by round.
 
-An operator in a loop is one row of the table: its values are stacked along a new first axis in execution order, also
-in nested loops. The reference is stacked alike.
+An operator in a loop is one row of the table: its values, and the reference's, are stacked along a new first axis in
+execution order, also in nested loops.
 """
 
 from __future__ import annotations
@@ -29,15 +29,7 @@ _MISCOUNTED: Final = "how many values the runtime logged for it does not go toge
 
 @dataclass(slots=True)
 class Course:
-    """One lane through a loop: the next round's carries, and the results so far.
-
-    Attributes
-    ----------
-    carries, rows, operands
-        The loop's arguments; the carries are the next round's.
-    results
-        For each result, a row of each round.
-    """
+    """One lane through a loop: the arguments of the next round, and each result's rows so far."""
 
     carries: list[Any]
     rows: list[Any]
@@ -47,7 +39,6 @@ class Course:
 
     @property
     def rounds(self) -> int:
-        """How many there are."""
         return len(self.rows[0])
 
     @property
@@ -55,11 +46,10 @@ class Course:
         return self._given + nbytes(self.carries)
 
     def given(self, at: int) -> list[Any]:
-        """The body's arguments in a round."""
         return [*self.carries, *self.rows, *self.operands, at]
 
     def end(self, given: Sequence[Any]) -> None:
-        """Take what the body gave in a round."""
+        """Take the body's outputs of a round."""
         self.carries, rest = list(given[: len(self.carries)]), given[len(self.carries) :]
         self.results = self.results or [[] for _ in rest]
         self._given += nbytes(rest) + _OBJECT * len(rest)
@@ -67,7 +57,7 @@ class Course:
             result.append(row)
 
     def value(self, like: Course | None = None) -> list[Any]:
-        """The loop's outputs: the last carries, and the results. Equal parts of another lane are shared."""
+        """The loop's outputs: the last carries, and the results. Parts equal to another lane's are shared."""
         known = like.value() if like is not None else []
         if like is None:
             return [*self.carries, *map(stacked, self.results)]
@@ -76,7 +66,6 @@ class Course:
 
 
 def stacked(values: Sequence[Any]) -> Any:
-    """The values of all rounds as one."""
     if isinstance(values[0], (list, tuple)):
         return [stacked(items) for items in zip(*values, strict=True)]
     return torch.stack([torch.as_tensor(value) for value in values])
@@ -94,25 +83,24 @@ def _same(values: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 class Turns:
-    """Hands out what was logged in a loop, one execution of each instruction after the other."""
+    """Gives logged values in a loop, one execution of each instruction after the other."""
 
     def __init__(self, logged: Logged) -> None:
         self._logged = logged
         self._taken: Counter[int] = Counter()
 
     def __call__(self, node: Node, turn: int | None = None) -> list[Any] | None:
-        """The logged values of the next execution of a node's instruction."""
         turn = self._taken[node.instruction]
         self._taken[node.instruction] += 1
         return self._logged(node, turn=turn)
 
     def is_over(self, node: Node) -> bool:
-        """True if nothing is left of it."""
+        """True if no logged value of a node is left."""
         return self._logged(node, turn=self._taken[node.instruction]) is None
 
 
 class Rounds:
-    """Gathers the values of all rounds; what takes too much memory is let go, node by node."""
+    """Gathers the values of all rounds, and drops those of a node that take too much memory."""
 
     def __init__(self, limits: Limits, turns: Turns | None = None) -> None:
         self.nbytes = 0
@@ -120,7 +108,6 @@ class Rounds:
         self._found: dict[str, tuple[Node, list[Value] | None, int]] = {}
 
     def see(self, node: Node, values: Sequence[Value]) -> None:
-        """Take the values of a node in one round."""
         value = values[0]
         _, known, rounds = self._found.get(node.name, (node, [], 0))
         size = nbytes([value.reference, value.local, value.runtime]) + _OBJECT
@@ -132,7 +119,6 @@ class Rounds:
         self._found[node.name] = node, known, rounds + 1
 
     def tell(self, seen: SeenTogether) -> None:
-        """Tell the values of all rounds, node by node."""
         for node, values, rounds in self._found.values():
             over = self._turns is None or node.instruction < 0 or self._turns.is_over(node)
             seen(node, [_together(values, rounds) if over else _without(rounds, _MISCOUNTED)])

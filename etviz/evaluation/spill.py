@@ -1,4 +1,4 @@
-"""Reference values that do not fit into memory, kept in a temporary file that vanishes with the process."""
+"""Reference values that do not fit into memory, in a temporary file that vanishes with the process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ALIGNMENT: Final = 64
 
 
 class SpillFile:
-    """Tensors in a file, read back as views of the file that outlive this object."""
+    """Tensors in a file, read as views of the file that outlive this object."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(prefix="etviz-")  # noqa: SIM115 - closed in __exit__
@@ -29,7 +29,7 @@ class SpillFile:
         self._file.close()
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Write a tensor; returns one of the same values that lies in the file."""
+        """Write a tensor; returns its view in the file."""
         values = tensor.detach().contiguous()
         if not values.numel():
             return values

@@ -1,8 +1,7 @@
-"""How many threads torch may use while a graph is evaluated.
+"""Number of threads that torch may use while a graph is evaluated: the free cores.
 
-OpenMP's threads spin for one another: on a core that another process keeps busy, each parallel loop then waits for the
-slowest of them, and an evaluation takes six times as long as with one thread. A small model gains nothing from several.
-So there are as many as cores are free, and what the user has set is set again afterwards.
+OpenMP's threads spin for one another: on a core that another process keeps busy, each loop waits for the slowest of
+them, and an evaluation takes six times as long as with one thread. A small model gains nothing from several.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph
 
 SMALL: Final = 10_000_000
-"""Weights up to which a model is small."""
+"""Maximum number of weights of a small model."""
 _SAMPLES: Final = 3
 _OWN: Final = Path("/proc/self/task")
 
 
 @contextmanager
 def threads_for(graph: Graph) -> Generator[None]:
-    """Let torch use only the calling thread for a small model, and only free threads for larger ones."""
+    """Let torch use one thread for a small model, free cores for larger ones; then restore the user's number."""
     threads = torch.get_num_threads()
     if threads == 1:
         yield
@@ -42,7 +41,7 @@ def threads_for(graph: Graph) -> Generator[None]:
 
 
 def free_cores() -> int:
-    """Cores that this process may use and nobody else does at the moment, at least one."""
+    """Cores that this process may use and nobody else uses now, at least 1."""
     everyone = os.cpu_count() or 1
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else everyone
     others = min(_running() - _own_running() for _ in range(_SAMPLES))
@@ -57,7 +56,7 @@ def _running() -> int:
 
 
 def _own_running() -> int:
-    """Those of them that are this process's own: the calling one, readers of files, torch's that still wait awake."""
+    """Running threads of this process: the calling one, readers of files, and torch's that still spin."""
     try:
         states = [(task / "stat").read_text("ascii").rpartition(")")[2].split()[0] for task in _OWN.iterdir()]
     except (OSError, ValueError, IndexError):

@@ -1,7 +1,6 @@
-"""Quantized weights as operators take them.
+"""Quantized weights, dequantized once for several evaluations of an instruction.
 
-An instruction is evaluated several times in a row: on the reference's inputs, on the runtime's, with other roundings.
-Its weights are the same each time, and to dequantize them takes longer than to use them for one token.
+For one token, dequantizing a weight takes longer than using it.
 """
 
 from __future__ import annotations
@@ -25,20 +24,19 @@ if TYPE_CHECKING:
     from etviz.graph.quantize_ops import GridArguments
 
 _KEPT: Final = 128 << 20
-"""Bytes of the values that were asked for last."""
+"""Maximum bytes of the last used values that are kept."""
 _CACHED: Final = 4 << 20
-"""Bytes of a weight that are dequantized at a time: they stay in the processor's cache for all that needs them."""
+"""Bytes of a weight that are dequantized at a time, to stay in the processor's cache."""
 _ROWS: Final = 64
 """Rows per block, or a multiple: a product of these blocks has the bits of the whole product."""
 
 
 def has_unpacked(graph: Graph) -> bool:
-    """True if a program dequantizes weights."""
     return any(unpacked_weights(part) for part in (graph, *graph.subgraphs.values()))
 
 
 def largest_value(graph: Graph) -> int | None:
-    """Elements of the largest other tensor, None if a tensor's size is unknown."""
+    """Elements of the largest tensor that is no dequantized weight; None if a size is unknown."""
     parts = [(part, unpacked_weights(part)) for part in (graph, *graph.subgraphs.values())]
     nodes = (node for part, weights in parts for node in part.nodes if node.name not in weights)
     values = (node for node in nodes if not gives_number(node))
@@ -47,14 +45,13 @@ def largest_value(graph: Graph) -> int | None:
 
 
 def elements(meta: Meta | None) -> int | None:
-    """Elements of a value, None where that is not known."""
     if meta is None or any(isinstance(size, str) for size in meta.shape):
         return None
     return math.prod(size for size in meta.shape if isinstance(size, int))
 
 
 class Unpacked:
-    """Keeps the last ones of the weights that a program dequantizes."""
+    """Keeps the last dequantized weights of a program."""
 
     def __init__(self) -> None:
         self._names: dict[int, tuple[Graph, frozenset[str]]] = {}
@@ -65,7 +62,7 @@ class Unpacked:
         self._alive: dict[int, tuple[Graph, Node, weakref.ref[Any]]] = {}
 
     def holds(self, graph: Graph, node: Node) -> bool:
-        """True if a node's value is such a weight."""
+        """True if a node's value is a dequantized weight."""
         if id(graph) not in self._names:
             self._names[id(graph)] = graph, unpacked_weights(graph)  # the graph is kept, so its id stays its own
         return node.name in self._names[id(graph)][1]
@@ -89,7 +86,7 @@ class Unpacked:
             self._size -= nbytes(self._values.popitem(last=False)[1][1])
 
     def source(self, storage: int) -> tuple[Graph, Node] | None:
-        """The node whose value has its elements at an address; None if none that is still there has."""
+        """The node whose live value has its elements at an address."""
         for graph, node, reference in self._alive.values():
             value = reference()
             if value is not None and value.untyped_storage().data_ptr() == storage:
@@ -97,7 +94,7 @@ class Unpacked:
         return None
 
     def streams(self, graph: Graph, node: Node) -> bool:
-        """True if a node's value only goes into products, which take such a weight block by block."""
+        """True if only products take a node's value, block by block."""
         if id(graph) not in self._streamed:
             self._streamed[id(graph)] = graph, product_weights(graph)  # as with `holds`
         return node.name in self._streamed[id(graph)][1]
@@ -114,13 +111,7 @@ class Unpacked:
 
 
 class Quantized:
-    """A large quantized weight, which is dequantized where it is needed.
-
-    Attributes
-    ----------
-    shape, dtype
-        Of the numbers that it stands for.
-    """
+    """A large quantized weight that is dequantized where it is needed; `shape` and `dtype` are the dequantized ones."""
 
     __slots__ = ("_blocks", "_norms", "_scale", "_x", "_zero", "dtype", "shape")
 
@@ -131,10 +122,7 @@ class Quantized:
 
     @classmethod
     def of(cls, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], dtype: torch.dtype) -> Quantized | None:
-        """The operand of a dequantize.
-
-        None for other operators, for small tensors, and for types that operators treat specially.
-        """
+        """A dequantize's operand; None for other operators, small tensors, and types that operators treat specially."""
         grid = grid_arguments(target, args, kwargs) if conversion(target) == DEQUANTIZE else None
         x = args[0] if args else kwargs.get("input")
         if grid is None or not isinstance(x, torch.Tensor) or x.numel() < LARGE or not _plain(grid, x, dtype):
@@ -167,11 +155,11 @@ class Quantized:
         return torch.empty(1, dtype=self.dtype).expand(self.shape)
 
     def whole(self) -> torch.Tensor:
-        """``(x − zero) · scale``, each block of elements with its own: what the operators give, bit for bit."""
+        """``(x − zero) · scale`` by blocks, with the operators' bits."""
         return self._fill(Buffers.shared().empty(self.shape, self.dtype), slice(None))
 
     def rows(self) -> Iterator[tuple[slice, torch.Tensor]]:
-        """The same by rows, some at a time, each time in the same memory."""
+        """`whole` by blocks of rows, each in the same memory."""
         count, width = self.shape
         number = max(_ROWS, _CACHED // (width * self.dtype.itemsize) // _ROWS * _ROWS)
         memory = Buffers.shared().empty((min(number, count), width), self.dtype)
@@ -186,7 +174,6 @@ class Quantized:
         return self._norms
 
     def _fill(self, made: torch.Tensor, rows: slice) -> torch.Tensor:
-        """Some rows of the values, written to contiguous memory."""
         x, cut = self._x[rows], self._blocks[0] == 1
         blocks = (
             [*(self._blocks if cut else (made.shape[0], *self._blocks[1:]))] if rows != slice(None) else self._blocks
@@ -209,7 +196,7 @@ class Quantized:
 
 
 def _plain(grid: GridArguments, x: torch.Tensor, dtype: torch.dtype) -> bool:
-    """True for integers with exact differences from a zero point, and scales that are not rounded."""
+    """True for integers whose difference from the zero point is exact, and scales that are not rounded."""
     zeros = [torch.int32, torch.int64, torch.float32, dtype]
     if grid.granularity == "affine":  # the others subtract first, in the type of both
         zeros.append(torch.int8)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from etviz.tensors.metrics import Noise
 
 Logged = Callable[..., "list[Any] | None"]
-"""The logged outputs of a node, None if nothing was logged; see `logged_outputs`."""
+"""The logged outputs of a node, see `logged_outputs`."""
 Seen = Callable[[Node, "Value"], None]
 SeenTogether = Callable[[Node, "Sequence[Value]"], None]
 
@@ -21,17 +21,9 @@ SeenTogether = Callable[[Node, "Sequence[Value]"], None]
 class Value:
     """A node's values.
 
-    Attributes
-    ----------
-    local
-        From the runtime's inputs; None if that failed (`problem` has the reason).
-    noise
-        Gives the noise of `local` by law, for the logged values; None if it has to be measured.
-    chain
-        The operators before it that are part of `local`, because the runtime logged no value of theirs.
-    rounds, apart
-        Rounds of a loop whose values are stacked here, 0 outside loops; and those in which the reference takes another
-        branch. See `etviz.evaluation.rounds`.
+    `local` is computed from the runtime's inputs; None if that failed (`problem`). `noise` gives its noise by law, for
+    the logged values; None if it has to be measured. `chain` has operators before it without logged values. `rounds`
+    counts a loop's stacked rounds, 0 outside loops; `apart` those in which the reference takes another branch.
     """
 
     reference: Any
@@ -53,16 +45,9 @@ class Value:
 class Chain:
     """The unlogged part of a value.
 
-    Attributes
-    ----------
-    nodes
-        The operators with missing values, in program order.
-    perturbed
-        The value with other roundings of these operators, by rounding; empty if they fail.
-    logged
-        For an operator with several outputs: the outputs that were logged.
-    plain
-        The value without the grids that they choose; None if they choose none, or that fails.
+    `nodes` lack values, in program order; `perturbed` is the value with each rounding of them, empty if they fail.
+    `logged` tells which of several outputs were logged. `plain` is the value without the grids that they choose, None
+    if that fails.
     """
 
     nodes: tuple[Node, ...]
@@ -71,12 +56,12 @@ class Chain:
     plain: Any = None
 
     def has_logged(self, output: int) -> bool:
-        """True if later operators take what was logged as this output."""
+        """True if later operators take the logged value of this output."""
         return output < len(self.logged) and self.logged[output]
 
 
 class Rounding(Protocol):
-    """Computes operators with perturbed results, or otherwise than they are; see `etviz.evaluation.noise`."""
+    """Computes operators with perturbed or replaced results; see `etviz.evaluation.noise`."""
 
     def call(
         self,
@@ -92,7 +77,7 @@ class Rounding(Protocol):
 
 
 def flat_values(value: Any) -> list[Any]:
-    """A node's value as the list of outputs that the runtime logs: tensors of tuples and lists one after another."""
+    """A node's outputs as the runtime logs them: tensors of nested tuples and lists in order."""
     if isinstance(value, (list, tuple)):
         return [leaf for item in value for leaf in flat_values(item)]
     return [value]
