@@ -1,9 +1,8 @@
 """The outputs of a program if some instructions had computed their inputs exactly.
 
-Every value has two forms: the runtime's, and the would-be one. An instruction with unchanged inputs keeps the runtime's
-value. Any other is evaluated on its changed inputs, plus its introduced error (its runtime value minus the same
-operator on the runtime's inputs), so other culprits stay culprits. This is a run, not a derivative: it holds for errors
-of any size, if an instruction's introduced error does not depend on its inputs.
+An instruction with unchanged inputs keeps the runtime's value. Any other is evaluated on its changed inputs, plus its
+introduced error (its runtime value minus the same operator on the runtime's inputs). This holds for errors of any size,
+if an instruction's introduced error does not depend on its inputs.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ def counterfactual(
 ) -> dict[int, list[Any]]:
     """The final outputs of some executions if the values `exact` (by execution) had been exact.
 
-    `instead` replaces outputs of delegate calls by execution and instruction, see `outputs_inside`. `until`: in a
-    program with state, all executions from the first exact value up to this number are returned, since buffers change
-    later ones. A `UsageError` if later values can't be evaluated because a delegate's inside is not known.
+    `instead` replaces outputs of delegate calls, see `outputs_inside`. `until`: in a program with state, all executions
+    from the first exact value up to this number are returned, since buffers change later ones. A `UsageError` if later
+    values can't be evaluated because a delegate's inside is not known.
     """
     template = replay.fresh()
     walker = _Counterfactual(template.graph, template.constants, template.limits)
@@ -155,7 +154,6 @@ def _logged(own: Any, seen: Sequence[Any] | None) -> Any:
 
 
 def _with_error(given: Any, own: Any, runtime: Any, exact: Collection[int]) -> Any:
-    """An operator's result plus the error that it introduced at runtime, except in exact outputs."""
     lanes = (flat_values(value) for value in (given, own, runtime))
     parts = [a if at in exact else _shifted(a, b, c) for at, (a, b, c) in enumerate(zip(*lanes, strict=False))]
     return parts if isinstance(given, (list, tuple)) else parts[0]

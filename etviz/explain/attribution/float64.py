@@ -1,9 +1,8 @@
-"""Evaluating a graph in float64, with a gradient for every operator that can have one.
+"""Evaluates a graph in float64, with a gradient for every operator that can have one.
 
-Floating values are widened, also where the program asks for a narrower type. Quantized integers travel as whole float64
-values; the derivative of rounding is 1 within the range and 0 beyond it (straight-through: Y. Bengio, N. Léonard, A.
-Courville, "Estimating or propagating gradients through stochastic neurons", 2013). Rounding happens in float32, as in
-the program, so that an element falls on the same side of a tie.
+Quantized integers travel as whole float64 values; the derivative of rounding is 1 within the range and 0 beyond it
+(straight-through: Y. Bengio, N. Léonard, A. Courville, "Estimating or propagating gradients through stochastic
+neurons", 2013). Rounding happens in float32, as in the program, so that ties fall on the same side.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _STEPS: Final = frozenset(f"aten.{name}.default" for name in ("round", "floor", 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where an evaluation stands: before which node, with which values and mutable buffers."""
+    """An evaluation before the node `at`."""
 
     at: int
     env: dict[str, Any]
@@ -71,7 +70,7 @@ class _Evaluation:
 
 
 class Float64(Interpreter):
-    """Evaluates the graphs of one method in float64; constants are widened when they are needed.
+    """Evaluates the graphs of one method in float64.
 
     Every value of the graph `seen` is computed; in other graphs, weights stay quantized until products take them.
     """
@@ -92,7 +91,6 @@ class Float64(Interpreter):
         return Point(0, self.bind(graph, args), self.state)
 
     def advance(self, graph: Graph, point: Point, to: int, after: After | None = None) -> Point:
-        """Evaluate from a point, which stays as it is, up to the node at `to`."""
         lane = _Evaluation.of(point, after)
         self._walk(graph, [lane], to)
         return Point(to, lane.env, lane.state)
@@ -100,7 +98,7 @@ class Float64(Interpreter):
     def finish(
         self, graph: Graph, starts: Sequence[tuple[Point, After]], tell: Callable[[], None] = lambda: None
     ) -> list[list[Any]]:
-        """The outputs from several points on; weights are dequantized once. `tell` is called after each node."""
+        """Outputs from several points on; weights are dequantized once."""
         lanes = [_Evaluation.of(point, after) for point, after in starts]
         self._walk(graph, lanes, len(graph.nodes), tell)
         return [self._ended(graph, lane) for lane in lanes]
@@ -171,7 +169,7 @@ class Float64(Interpreter):
     def side_by_side(
         self, graph: Graph, node: Node, given: Sequence[tuple[dict[str, Any], State]], *, gradients: bool
     ) -> list[Any]:
-        """The value of a node for several sets of values and mutable buffers; only the first has a gradient."""
+        """A node's values for several environments; only the first has a gradient."""
         lanes = [_Evaluation(0, env, state, None, gradients and not at) for at, (env, state) in enumerate(given)]
         return self._values(graph, node, lanes)
 
@@ -199,7 +197,7 @@ class Float64(Interpreter):
         return torch.float64 if tag.kind == "dtype" and value.is_floating_point else value
 
     def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """An operator's result on widened arguments; a `PairingError` if it fails in the program's types too."""
+        """Raises `PairingError` if the operator fails in the program's types too."""
         if self._unpacked.holds(graph, node):
             weight = self._streamed(graph, node, args, kwargs)
             return weight or self._unpacked.value(graph, node, partial(self._unpack, graph, node, args, kwargs))
@@ -268,7 +266,6 @@ class Float64(Interpreter):
         return _function().apply(x, forward, backward)
 
     def again(self, address: int) -> Callable[[], torch.Tensor] | None:
-        """A function that recomputes the dequantized weight at an address."""
         source = self._unpacked.source(address)
         return partial(self._weight, *source) if source is not None else None
 
@@ -407,7 +404,7 @@ def _zip_args(described: Any, values: Any, leaf: Callable[[Any, Any], Any]) -> A
 
 
 def _rounded(target: str, args: Sequence[Any]) -> torch.Tensor:
-    """Rounding, quantize or dequantize; the derivative is 1/scale within the range (straight-through)."""
+    """The derivative is 1/scale within the range (straight-through)."""
     x, grid = args[0], grid_arguments(target, args, {})
     if grid is None:
         return _through(x, resolve(target)(x.detach()), 1.0)

@@ -1,8 +1,7 @@
 """The reference in float64 with a gradient, and the difference that each instruction introduced.
 
-Three values travel through the graph together: the reference's, the runtime's, and the point halfway, where derivatives
-give the difference of an operator's outputs up to the third order; at the reference only up to the second (midpoint
-rule). Values closer than `NEAR` take derivatives at the reference, which saves an evaluation.
+Derivatives halfway between reference and runtime give the difference of an operator's outputs up to the third order; at
+the reference only up to the second (midpoint rule).
 """
 
 from __future__ import annotations
@@ -42,9 +41,8 @@ NEAR: Final = 1e-4
 class NodeValues:
     """The values of one node, side by side.
 
-    `middle` carries the gradient; it equals `reference` if `near`. Two sets of contributions, as bits: `reach`, the
-    ones on which this value depends; `rounded`, the ones that pass a rounding on their way here. `parts` has `reach` by
-    output.
+    `middle` carries the gradient; it equals `reference` if `near`. Bits of contributions: `reach`, on which this value
+    depends; `rounded`, which pass a rounding on their way here; `parts`, `reach` by output.
     """
 
     reference: Any
@@ -78,12 +76,12 @@ class NodeValues:
 
 @dataclass(slots=True)
 class Contribution:
-    """One output of an instruction; instruction −1 stands for a mutable buffer as earlier executions left it.
+    """One output of an instruction; instruction −1 is a mutable buffer as earlier executions left it.
 
-    `turn` is its execution in a loop, `bit` its place in sets. `difference` is runtime − local value, None if unknown
-    (`problem`) or without a gradient (`replacement`: ``(where, runtime)`` of differing integers). `size` is its norm
-    over the value's, or the share of differing integers. `excluded` counts non-finite elements. `influence` is Σ
-    gradient · difference, once known. `gradient` is kept for mutable buffers alone.
+    `turn` is its execution in a loop. `difference` is runtime − local value, None if unknown (`problem`) or without a
+    gradient (`replacement`: ``(where, runtime)`` of differing integers). `size` is its norm over the value's, or the
+    share of differing integers. `excluded` counts non-finite elements. `influence` is Σ gradient · difference.
+    `gradient` is kept for mutable buffers alone.
     """
 
     instruction: int
@@ -120,7 +118,7 @@ class Contribution:
         self.difference = difference.float() if 1e-30 < largest < 1e30 else difference
 
     def collect(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
-        """Take the gradient by this output; returns it without its non-finite elements if it has any."""
+        """Returns the gradient without its non-finite elements, None if it has no such elements."""
         if gradient is None:
             return None
         clean = None
@@ -135,7 +133,7 @@ class Contribution:
         return clean
 
     def inject(self, value: Any) -> Any:
-        """The reference's value with this difference; a `PairingError` if it is no tensor or has another shape."""
+        """Raises `PairingError` if the value is no tensor or has another shape."""
         other = self.replacement[1] if self.replacement is not None else self.difference
         if other is None:
             return value
@@ -149,7 +147,7 @@ class Contribution:
 class Linearization:
     """Contributions in program order, outputs, and instructions that logged nothing.
 
-    `found` has the mutable buffers as earlier executions left them, `left` as this one leaves them, by target.
+    `found` has the mutable buffers as earlier executions left them, `left` as this one leaves them.
     """
 
     contributions: list[Contribution] = field(default_factory=list)
@@ -163,8 +161,7 @@ class Linearization:
 class Linearizer:
     """Walks one method; stateful executions follow one another on the same object.
 
-    `step` is called after each node, and when a gradient returns to a logged value. `turns` has the calls of other
-    methods between the executions.
+    `step` is called after each node, and when a gradient returns to a logged value.
     """
 
     def __init__(
@@ -187,7 +184,7 @@ class Linearizer:
         self._gradients = True
 
     def run(self, inputs: Sequence[Any], logged: Logged, *, gradients: bool = True) -> Linearization:
-        """Walk one execution on flat inputs; without `gradients`, only the mutable buffers are brought up to date."""
+        """Walk one execution; without `gradients`, only the mutable buffers are brought up to date."""
         number = self.reference_state.get(TURN, 0)
         turn = self.turns.get(number, Turn())
         for call in turn.before:
@@ -222,7 +219,6 @@ class Linearizer:
 
     @property
     def states(self) -> tuple[State, State]:
-        """The mutable buffers of the reference and of the runtime; set them to walk an execution again."""
         return dict(self.reference_state), dict(self._runtime_state)
 
     @states.setter
@@ -329,7 +325,7 @@ class Linearizer:
     def _depend(
         self, graph: Graph, node: Node, lanes: NodeValues, given: dict[str, NodeValues], passes: list[bool]
     ) -> None:
-        """Add the contributions that the arguments depend on; nothing to an output that errors do not reach."""
+        """An output that errors do not reach depends on nothing."""
         before = _union(given.values())
         for used in given.values():
             lanes.rounded |= used.rounded
@@ -409,8 +405,8 @@ class Linearizer:
     def _link(self, contribution: Contribution | None, lanes: NodeValues, *, near: bool) -> tuple[Any, bool]:
         """The point through which the gradient flows on, and whether it is the reference.
 
-        The point is a new tensor: inside a delegate one output may be computed from another, and a gradient must not
-        count for both.
+        It is a new tensor: inside a delegate one output may be computed from another, and a gradient must not count for
+        both.
         """
         middle = lanes.middle
         if not self._gradients:
@@ -464,7 +460,7 @@ def _rounds(graph: Graph, node: Node) -> bool:
 
 
 def _leading_to(graph: Graph) -> list[set[int]]:
-    """For each output of a graph: positions of the user inputs that it depends on."""
+    """By output of a graph: positions of the user inputs that it depends on."""
     known: dict[str, set[int]] = {item.name: {at} for at, item in enumerate(graph.user_inputs())}
     for node in graph.nodes:
         known[node.name] = {at for name in node.reads() for at in known.get(name, ())}

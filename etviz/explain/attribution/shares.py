@@ -1,10 +1,9 @@
 """Attributes an output's error to instructions.
 
 With Δy the error of the output and d the difference that an instruction introduced, its share is ⟨∂⟨y, Δy⟩/∂(its
-output), d⟩ / ‖Δy‖². One backward pass gives all derivatives. The shares add up to 1 if the program is linear within the
-error; their sum is the check. The derivative by a buffer begins a backward pass in the execution that left it, and so
-on to the first. An instruction without a derivative is patched: its difference is put into the reference, which runs
-again. If the sum is not 1, all instructions are patched in turn.
+output), d⟩ / ‖Δy‖². The shares add up to 1 if the program is linear within the error; their sum is the check. The
+derivative by a buffer begins a backward pass in the execution that left it. An instruction without a derivative is
+patched: its difference is put into the reference, which runs again; so are all if the sum is not 1.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ NAN: Final = float("nan")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of one output of an instruction, NaN if unknown; `method` and `reason` say how it is known."""
+    """The share of one output of an instruction, NaN if unknown."""
 
     value: float
     method: str
@@ -61,11 +60,11 @@ class Share:
 
 @dataclass(slots=True)
 class Attribution:
-    """Shares of all logged values by ``(instruction, output)``, and notes on them.
+    """Shares of all logged values by ``(instruction, output)``.
 
     `output` is the index of the final output, None for a loss (`about`); `error` ‖Δy‖, or the difference of the loss;
-    `carried` the share of mutable buffers and inputs from earlier calls, and `earlier` their instructions' shares by
-    ``(run, instruction, output)``. `arrived` has the shares of inputs that other methods gave.
+    `carried` the share of mutable buffers and inputs from earlier calls, `earlier` their instructions' shares by
+    ``(run, instruction, output)``, `arrived` the shares of inputs that other methods gave.
     """
 
     shares: dict[tuple[int, int], Share]
@@ -89,9 +88,8 @@ def attribute(
 ) -> Attribution:
     """Attribute the error of one final output, or of a loss, to the instructions.
 
-    `loss` maps the list of final outputs (floating ones in float64) to a scalar tensor. `progress` gets the steps done
-    and their number; it may raise to stop. A `UsageError` if the output does not exist, or the loss is no
-    differentiable scalar.
+    `loss` maps the list of final outputs (floating ones in float64) to a scalar tensor. `progress` may raise to stop. A
+    `UsageError` if the output does not exist, or the loss is no differentiable scalar.
     """
     evaluator = replay.fresh()
     with threads_for(evaluator.graph):
@@ -269,8 +267,7 @@ def _refine(
 ) -> None:
     """If derivatives do not explain the error, put the differences into the reference one after the other.
 
-    With all of them it is the runtime, so the steps add up to the error, however nonlinear the program is. Kept if
-    better.
+    With all of them it is the runtime, so the steps add up to the error, however nonlinear the program is.
     """
     estimate = result.sum
     known = (item for item in linearization.contributions if item.instruction >= 0 and not item.problem)
@@ -314,7 +311,6 @@ def _parts(items: list[Contribution]) -> list[list[Contribution]]:
 
 
 def _shared_out(part: list[Contribution], value: float) -> list[Share]:
-    """Shares in proportion to the derivatives' estimate."""
     reason = "its difference was put into the reference: derivatives do not explain the error"
     if len(part) == 1:
         return [Share(value, PATCH, reason)]
@@ -399,8 +395,7 @@ def _putting_in(items: Sequence[Contribution]) -> After:
 class Patches:
     """The reference with more and more differences in it.
 
-    Operators before the next difference are not evaluated again; where weights are dequantized, later ones are
-    evaluated for several differences at a time. `tell` is called often.
+    Operators before the next difference are not evaluated again. `tell` is called often.
     """
 
     def __init__(
@@ -421,7 +416,7 @@ class Patches:
                 self._places |= {inner.instruction: at for inner in branch.walk()}
 
     def add(self, parts: Sequence[Sequence[Contribution]]) -> Iterator[list[Any] | None]:
-        """Add the parts in program order; yields outputs, or None for an omitted part that can't be computed."""
+        """Yields the outputs by part in program order, None for an omitted part that can't be computed."""
         together = _together(self._graph)
         for first in range(0, len(parts), together):
             group, following = parts[first : first + together], parts[first + together :][:1]
@@ -451,7 +446,6 @@ class Patches:
 
 
 def _together(graph: Graph) -> int:
-    """As many evaluations as take little memory, if weights have to be dequantized."""
     largest = largest_value(graph) if has_unpacked(graph) else None
     return max(1, min(PASSES, _ELEMENTS // max(1, largest))) if largest is not None else 1
 
@@ -513,7 +507,6 @@ class ErrorTarget:
         return error
 
     def effect(self, outputs: Sequence[Any]) -> float:
-        """Share of the error that the outputs of a patched reference show."""
         if self.loss is not None:
             return float(_scalar(self.loss(list(outputs))) - self.base) / self.error
         moved = outputs[self.output].double() - self.references[self.output].double()

@@ -1,7 +1,7 @@
-"""Constants in float64 while they are needed; the last used ones are kept.
+"""Constants in float64 while they are needed: all together would take twice the memory of the weights.
 
-All together would take twice the memory of the weights. For the backward pass, autograd keeps a constant's name and the
-place of the saved view in it, and for a dequantized weight the node.
+For the backward pass, autograd keeps a constant's name and the saved view's place in it, and for a dequantized weight
+the node.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
         return target in self._constants
 
     def narrow(self, wide: Any) -> torch.Tensor | None:
-        """The constant with this widened copy or view of a copy, or None."""
+        """The constant with this widened copy or view of a copy."""
         target = self._targets.get(wide.untyped_storage().data_ptr()) if isinstance(wide, torch.Tensor) else None
         if target is None:
             return None

@@ -1,7 +1,4 @@
-"""Runtime values inside zoomed delegates, for the quantization split.
-
-Only faithful zooms count: others would show the errors of another program.
-"""
+"""Runtime values inside zoomed delegates; unfaithful zooms would show the errors of another program."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ class InsideOfCall(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ZoomedCall:
-    """One zoomed delegate call of one execution; `first` is the number of its first row."""
+    """One zoomed delegate call; `first` is the number of its first row."""
 
     run: int
     instruction: int
@@ -59,11 +56,4 @@ def _reasons(item: ZoomedCall, start: str) -> Iterator[tuple[str, str]]:
 
 
 def not_counted(instruction: int) -> str:
-    """The message for a zoom that is not faithful.
-
-    Examples
-    --------
-    >>> not_counted(4)
-    'the zoom into the delegate call 4 does not count, because it is not known to be faithful'
-    """
     return f"the zoom into the delegate call {instruction} does not count, because it is not known to be faithful"

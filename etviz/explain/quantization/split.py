@@ -41,12 +41,12 @@ COLUMNS: Final = (
 )
 NOT_LOGGED: Final = "no runtime value"
 Logged = dict[Key, list[tuple[int, "torch.Tensor"]]]
-"""The logged values of one execution: by value of the lowered form, rows and their tensors."""
+"""By value of the lowered form: rows and their tensors."""
 
 
 @dataclass(slots=True)
 class RowSplit:
-    """One row: its numbers, the float model's values at the same place, and the grid.
+    """One row, with the float model's values at the same place.
 
     `integers`: the row holds integers of the grid, not the numbers that they stand for.
     """
@@ -63,7 +63,7 @@ class RowSplit:
 
 @dataclass(slots=True)
 class Split:
-    """A dict for each execution and operator (see `split_frame`), and rows by number, those in delegates last."""
+    """A dict for each execution and operator, and rows by number, those in delegates last."""
 
     operators: list[dict[str, Any]] = field(default_factory=list)
     rows: dict[int, RowSplit] = field(default_factory=dict)
@@ -106,7 +106,7 @@ def split(replay: Replay, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall] = ())
 
 
 def split_frame(result: Split, runs: Sequence[tuple[int, int, Any]]) -> pd.DataFrame:
-    """One row for each operator and execution; `runs` are ``(event block, input index, comparison)``."""
+    """`runs` are ``(event block, input index, comparison)``."""
     rows = []
     for item in result.operators:
         block, index, _ = runs[item["run"]]
@@ -135,8 +135,6 @@ def _parameters(quantize: Node) -> list[Any]:
 
 
 class _SplitExecution:
-    """Measures each value of the quantized program while it is evaluated, and forgets it."""
-
     def __init__(
         self,
         partners: Sequence[Partner],

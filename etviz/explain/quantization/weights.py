@@ -1,4 +1,4 @@
-"""The error of quantized weights: the float model's weights against the numbers that the integers stand for."""
+"""The error of quantized weights: the float model's against the numbers that the integers stand for."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _scheme(values: OperatorValues, node: Node) -> str:
 def weight_error(
     pair: WeightPair, dequantized: torch.Tensor, floats: OperatorValues, constants: Mapping[str, torch.Tensor]
 ) -> dict[str, Any]:
-    """``weight``, ``weight_rmse`` and ``weight_sqnr_db``; only the first where the shapes differ."""
+    """Without ``weight_rmse`` and ``weight_sqnr_db`` where the shapes differ."""
     error: dict[str, Any] = {"weight": pair.scheme}
     weight = constants[pair.target]
 

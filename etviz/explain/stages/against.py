@@ -23,7 +23,7 @@ _UNKNOWN: Final = "it is no operator of the exported program, or lies on an unkn
 
 
 class OtherReference:
-    """A stage, by its name or its ETRecord member's, as the reference of total gaps of every execution.
+    """A stage, by its name or its ETRecord member's, as the reference of total gaps.
 
     A `UsageError` if the stage does not exist, or can't be evaluated.
     """
@@ -46,15 +46,13 @@ class OtherReference:
     notes: tuple[str, ...] = ()
 
     def rungs(self, run: int) -> list[Stage]:
-        """No stage more than the ladder has."""
         return []
 
     def of_runs(self, runs: Sequence[Run]) -> tuple[Run, ...]:
-        """The executions with this reference; introduced gaps stay, because they depend on no reference."""
+        """Introduced gaps stay, because they depend on no reference."""
         return tuple(item._replace(comparison=self.of(item.comparison, at)) for at, item in enumerate(runs))
 
     def of(self, comparison: Comparison, run: int, call: int | None = None) -> Comparison:
-        """One execution, or its zoomed delegate `call`, with this reference."""
         stage = self._stages[run]
         changed = replace(comparison, gaps=[self._gap(gap, stage, comparison, call) for gap in comparison.gaps])
         if call is None and comparison.judged:

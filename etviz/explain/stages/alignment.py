@@ -1,9 +1,8 @@
-"""Which operator of a program answers which one of another program, by dataflow.
+"""Pairs the operators of two programs by dataflow.
 
-Two operators answer each other if they are of one kind and read values that answer each other. Constants do by name, or
-by their numbers. Where nothing answers, an operator's readers are matched as if they read its first argument, so one
-operator more or less leaves the others paired. Last, operators of different kinds at the same place between partners
-answer each other.
+Two operators are partners if they are of one kind and read partners. Constants pair by name, or by their numbers. Where
+no partner is found, an operator's readers are matched as if they read its first argument. Last, operators of different
+kinds at the same place between partners are paired.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Side:
         return (node.name, 0) in self.partner
 
     def known(self, key: Key) -> Key | None:
-        """The nearest value with a partner upstream of a value."""
+        """The nearest value upstream, or this one, that has a partner."""
         while key not in self.partner:
             reads = self.reads.get(key[0])
             if not reads:
@@ -58,7 +57,6 @@ class Side:
 
 
 def arguments(node: Node) -> list[Any]:
-    """All arguments of an operator, by position where its schema is known."""
     given, named = by_position(node.target, node.args, node.kwargs) if node.kwargs else (list(node.args), {})
     return [*given, *named.values()]
 
@@ -83,7 +81,7 @@ def align(
     """Pair the values of two functional graphs.
 
     `constants`: by input of the reference, the program's input with the same numbers. `known`: by value of the
-    reference, its known partner.
+    reference, its partner.
     """
     right, wrong = Side(reference), Side(program)
     for a, b in known.items():
@@ -142,7 +140,7 @@ def _match_roughly(right: Side, wrong: Side, node: Node, open_nodes: Mapping[str
 
 
 def _match_best(right: Side, wrong: Side, node: Node, others: Any) -> bool:
-    """Pair with the first without a partner; equal numbers and module go first."""
+    """Equal numbers and module go first."""
     free = [other for other in others if not wrong.is_matched(other)]
     if not free:
         return False
@@ -183,7 +181,7 @@ def put_in_between(found: Alignment) -> Iterator[tuple[Node, Key, list[Node]]]:
     """Operators that only the program has and that keep the shape of what they read.
 
     Yields the operator; the value of the reference, or the preceding operator of this kind, that it reads; and the
-    operators of the reference whose partners read its result.
+    reference's operators whose partners read its result.
     """
     right, wrong = found.reference, found.program
     only = set(found.more)

@@ -1,8 +1,7 @@
 """The operators of a float program and of the quantized one, paired by name.
 
-Lowering turns one exported operator into several nodes (``linear`` into permute and addmm), and quantization puts
-conversions between them; all keep the operator's name as their origin. An operator's value is the value that leaves the
-nodes of that name. Operators that PT2E folds or drops have no partner.
+Nodes that lowering makes of one exported operator, and conversions between them, keep the operator's name as their
+origin. An operator's value is the value that leaves the nodes of that name.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ExportedOperator:
-    """One operator of the exported program: the nodes that compute it, without conversions.
+    """The nodes, without conversions, that compute one operator of the exported program.
 
     Its value leaves the `last` ones; more than one if it became several operators.
     """
@@ -41,8 +40,7 @@ class ExportedOperator:
 class OperatorValues(Uses):
     """The values of a graph without delegates, by the exported operator that makes them.
 
-    `readers` are the nodes that read each value, in program order; `quantized` is the first quantize among them, and
-    `several` holds the values that are put on different grids.
+    `quantized` is the first quantize that reads a value; `several` holds the values that are put on different grids.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -67,19 +65,18 @@ class OperatorValues(Uses):
         return node.outputs[key[1]] if node is not None and key[1] < len(node.outputs) else None
 
     def values_of(self, operator: ExportedOperator) -> list[Key]:
-        """The values of an operator that are read or returned; the first if there are none."""
+        """Values that are read or returned; the first if there are none."""
         node = operator.last[-1] if operator.last else operator.nodes[-1]
         every = [(node.name, output) for output in range(max(1, len(node.outputs)))]
         return [key for key in every if key in self.readers or key in self._returned] or every[:1]
 
     def on_grid(self, key: Key) -> Key | None:
-        """A value after quantize and dequantize, None if it is put on no grid."""
+        """A value after quantize and dequantize."""
         quantize = self.quantized.get(key)
         readers = self.readers.get((quantize.name, 0), ()) if quantize is not None else ()
         return next(((node.name, 0) for node in readers if is_dequantize(node)), None)
 
     def is_read_once(self, key: Key) -> bool:
-        """True if one node reads a value, and the program does not return it."""
         return len(self.readers.get(key, ())) == 1 and key not in self._returned
 
     def owner(self, key: Key) -> str:
@@ -111,8 +108,8 @@ def _without_value(node: Node) -> tuple[str, ...]:
 class Partner:
     """One value of a float operator (`floating`), and its partner.
 
-    `value` is the quantized graph's before `quantize` puts it on a grid, None (with a `reason`) without a partner.
-    `folded` names the batch norm that the operator took in; `note` comments on the numbers.
+    `value` is the quantized graph's before `quantize` puts it on a grid, None without a partner. `folded` names the
+    batch norm that the operator took in.
     """
 
     op: str
@@ -127,7 +124,6 @@ class Partner:
 
 
 def find_partners(floats: OperatorValues, quantized: OperatorValues) -> Iterator[Partner]:
-    """A partner for each value of each float operator, in program order."""
     norms = _folded_norms(floats, quantized)
     folded_into = {norm: operator for operator, norm in norms.items()}
     for name, operator in floats.operators.items():

@@ -1,7 +1,6 @@
-"""Replaces operators that overwrite a value by operators that return a new one.
+"""Replaces operators that overwrite a value (``relu_``) by operators that return a new one.
 
-An export keeps in-place operators (``relu_``, ``copy_`` into a slice of a cache) until it is decomposed. torch's
-schemas tell which values share their elements.
+torch's schemas tell which values share their elements.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ _ALIAS: Final = "aten.alias.default"
 def functional(graph: Graph) -> Graph:
     """The graph without in-place operators: later readers of an overwritten value, or of a view of it, read the result.
 
-    The next execution starts with the final values of buffers. If elements can't be put back through a view, the
-    in-place operator stays, and the evaluator refuses it.
+    If elements can't be put back through a view, the in-place operator stays, and the evaluator refuses it.
     """
     state = _State(graph)
     for at, node in enumerate(graph.nodes):

@@ -1,4 +1,4 @@
-"""Compares each stage of one execution with the stage before it, and finds the first that changes a value."""
+"""Compares each stage of one execution with the stage before it."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ def ladder(
 ) -> pd.DataFrame:
     """A row for each operator and stage from the second on (`COLUMNS`); final outputs have an empty ``operator``.
 
-    `comparisons` holds the execution's with None, and each zoomed delegate call's with its instruction. A stage that
-    can't be evaluated has rows with a ``reason``. `first` are stages before the program's own: a reference of the
-    user's.
+    `comparisons` holds the execution's with None, and each zoomed delegate call's with its instruction. `first` are
+    stages before the program's own: a reference of the user's.
     """
     engine = Stages(replay)
     with SpillFile() as file:

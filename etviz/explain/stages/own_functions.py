@@ -1,4 +1,4 @@
-"""A reference with user functions in place of some operators; checks the functions and reports failures."""
+"""A reference with user functions in place of some operators."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LISTED: Final = 8
 
 
 def own_functions(graph: Graph, functions: Mapping[str, Callable[..., Any]]) -> OwnFunctions:
-    """The user's functions; a `UsageError` if one names no operator of the graph."""
+    """A `UsageError` if a function is for no operator of the graph."""
     if not isinstance(functions, Mapping) or not functions:
         kind = type(functions).__name__
         raise UsageError(f"reference must be the name of a stage or functions by operator, found {kind}")

@@ -1,9 +1,7 @@
 """A user's reference, a model or outputs, for faults that the program's exported graph has too.
 
-The user's model is exported, its operators are paired with the program's by dataflow
-(`etviz.explain.stages.alignment`), and the run is compared with it as with any reference: each of its operators also
-gets the runtime's inputs, so the first to add an error is at fault. An operator that only the program has is compared
-with what it reads.
+The model's operators are paired with the program's by dataflow. Each of them also gets the runtime's inputs, so the
+first to add an error is at fault. An operator that only the program has is compared with what it reads.
 """
 
 from __future__ import annotations
@@ -56,8 +54,10 @@ class Paired:
         The model's graph; in it, an operator that only the program has is a copy.
     operators
         By name of a node: the program's operator that answers it.
-    added, lacking
-        By the program's operator: that only the program has it, and the names of what only the model has behind it.
+    added
+        Operators that only the program has.
+    lacking
+        By the program's operator: names of the model's operators behind it that the program lacks.
     missing
         Operators that only the model has, by target.
     """
@@ -147,7 +147,6 @@ def _common_end(one: str, other: str) -> int:
 
 
 def digest_of(tensor: torch.Tensor) -> str:
-    """A digest of shape, dtype and numbers."""
     raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
     return f"{tensor.dtype} {tuple(tensor.shape)} {hashlib.sha256(raw.data).hexdigest()}"
 
@@ -170,7 +169,7 @@ def _insert(graph: Graph, copy: Node, readers: Sequence[Node]) -> None:
 
 
 def exported(model: Any, inputs: Sequence[Any]) -> ExportedProgram:
-    """A model as an exported program; a `UsageError` if it can't be exported with these inputs."""
+    """Raises `UsageError` if the model can't be exported with these inputs."""
     from torch.export import ExportedProgram
 
     from etviz.pipeline.lower import LoweringError, export
@@ -277,7 +276,6 @@ class OwnModel:
         return replace(comparison, gaps=gaps)
 
     def rungs(self, run: int) -> list[Stage]:
-        """The values of one execution, which stand before the program's own stages."""
         form = ProgramForm(self.paired.graph, self._constants)
         names = {(name, 0): operator for name, operator in self.paired.operators.items()}
         given = [execution.inputs for execution in self._replay.executions[: run + 1]]
@@ -290,7 +288,6 @@ class OwnModel:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on operators that only one of the two has."""
         more = _listed(self.paired.added)
         fewer = _listed([short for short in self.paired.missing if short.startswith("aten.")])
         lacking = [f"{_listed(names)} behind {operator}" for operator, names in self.paired.lacking.items()]
@@ -357,7 +354,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 class OwnOutputs:
-    """A user's final outputs, such as logits, as reference: one tensor, or a list, for each execution.
+    """A user's final outputs as reference: one tensor, or a list, for each execution.
 
     A `UsageError` if their number or shapes are not the program's.
     """
@@ -372,7 +369,6 @@ class OwnOutputs:
             raise UsageError("reference must hold tensors: the outputs of each execution")
 
     def of_runs(self, runs: Sequence[Run]) -> tuple[Run, ...]:
-        """The executions with these outputs; values in between have no reference."""
         if len(self._given) != len(runs):
             raise UsageError(f"reference holds the outputs of {len(self._given)} executions, the run has {len(runs)}")
         found = []
@@ -392,7 +388,6 @@ class OwnOutputs:
         return [Stage(REFERENCE, outputs=self._given[run])]
 
     def of(self, comparison: Comparison, run: int, call: int | None = None) -> Comparison:
-        """Rows keep what their operator introduced, and lose their total gap."""
         return replace(comparison, gaps=[_without_total(gap, _UNKNOWN) for gap in comparison.gaps])
 
 

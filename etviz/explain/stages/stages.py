@@ -1,7 +1,7 @@
 """Evaluates the forms of a program that its files hold, from the float model to the lowered program.
 
-All stages have the same inputs. Lowering keeps the name of an exported operator, which joins the stages' values. A
-value is taken where the next operators read it: after quantize and dequantize if it is put on a quantization grid.
+Lowering keeps the name of an exported operator, which joins the stages' values. A value is taken where the next
+operators read it: after quantize and dequantize if it is put on a quantization grid.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Hook = Callable[["torch.Tensor"], Any]
 
 @dataclass(slots=True)
 class Taken:
-    """One execution: the hooks' results by key of the value, and the final outputs."""
+    """The hooks' results by key of the value, and the final outputs."""
 
     values: dict[Key, Any] = field(default_factory=dict)
     outputs: list[Any] = field(default_factory=list)
@@ -60,8 +60,7 @@ class Taken:
 class ProgramForm:
     """One form of the program, with the operators of its delegates in place of the calls.
 
-    `values` are by operator of the exported program. `inside` has the prefix of the names of a delegate's operators, by
-    instruction of the call.
+    `inside` has the prefix of the names of a delegate's operators, by instruction of the call.
     """
 
     def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor], limits: Limits | None = None) -> None:
@@ -107,7 +106,7 @@ class ProgramForm:
         return given
 
     def readings(self) -> dict[str, Key]:
-        """The value of each operator that the next operators read; none of an operator that became several values."""
+        """None of an operator that became several values."""
         found: dict[str, Key] = {}
         for operator in self.values.operators.values():
             for key in self.values.values_of(operator)[:1] if len(operator.last) == 1 else ():
@@ -135,7 +134,6 @@ class ProgramForm:
         return key if key is None or key[1] else self.values.value(key[0])
 
     def inside_nodes(self, text: str) -> dict[str, str]:
-        """`text` for each operator inside a delegate."""
         starts = tuple(self.inside.values())
         return {node.name: text for node in self.values.graph.nodes if node.name.startswith(starts)}
 
@@ -145,7 +143,7 @@ def _places(node: Node) -> range:
 
 
 def read_grid(quantize: Node, read: Callable[[Any], Any] = lambda argument: argument) -> Grid | None:
-    """The grid that a quantize puts its values on, None where elements have several; `read` gives its numbers."""
+    """The grid of a quantize, None where elements have several; `read` gives its numbers."""
     grid = grid_of(quantize)
     numbers = [read(item) for item in (grid.scale, grid.zero_point, grid.qmin, grid.qmax)] if grid is not None else []
     if not numbers or not all(isinstance(number, (int, float)) for number in numbers) or not numbers[0]:
@@ -158,7 +156,7 @@ class Stage:
     """One stage of one execution.
 
     `noise` and `output_noise` are RMS in the value's units, NaN or absent if unknown. `steps` has, by operator's name,
-    the quantization step of values on a grid. `problem` says why the stage could not be evaluated.
+    the quantization step. `problem` says why the stage could not be evaluated.
     """
 
     name: str
@@ -178,7 +176,7 @@ def evaluated(replay: Replay, name: str, runs: Sequence[int]) -> list[Stage]:
 
 
 class Stages:
-    """The stages of a program's executions; `replay` has the executions and the forms' evaluators."""
+    """The stages of a program's executions."""
 
     def __init__(self, replay: Replay) -> None:
         self.replay = replay
@@ -194,7 +192,7 @@ class Stages:
 
     @property
     def makers(self) -> dict[str, Fresh]:
-        """Makers of evaluators of the stages before the runtime, by name, in the order of lowering."""
+        """Makers of evaluators of the stages before the runtime, in the order of lowering."""
         replay = self.replay
         fresh: dict[str, Fresh] = {FLOAT: replay.fresh_float} if replay.fresh_float is not None else {}
         kept = dict(replay.stages)
@@ -203,7 +201,7 @@ class Stages:
         return fresh | {**kept, LOWERED: replay.fresh}
 
     def evaluate(self, name: str, file: SpillFile, runs: Sequence[int]) -> list[Stage]:
-        """One stage in some executions; a stage that can't be evaluated has the reason as its `problem`."""
+        """A stage that can't be evaluated has the reason as its `problem`."""
         try:
             form = self.lowered if name == LOWERED else ProgramForm.of(self.makers[name]())
             readings = {key: operator for operator, key in self.readings(name, form).items()}
@@ -232,8 +230,8 @@ class Stages:
     def readings(self, name: str, form: ProgramForm) -> dict[str, Key]:
         """By the lowered program's operators: the value of a stage that answers each.
 
-        A convolution of the float model that took a batch norm in is compared with the norm. Upstream's passes make
-        language operators anew and name them in another order, so the exported operators are matched by dataflow.
+        A convolution of the float model that took a batch norm in is compared with the norm. Upstream's passes rename
+        language operators in another order, so the exported operators are matched by dataflow.
         """
         if name in (EXPORTED, QUANTIZED):
             return self._by_dataflow(form)
@@ -259,7 +257,7 @@ class Stages:
         return found | {names[pairs[key]]: key for key in keys if key in pairs and pairs[key] in names}
 
     def runtime_value(self, gap: Gap, call: int | None = None) -> tuple[str, torch.Tensor] | None:
-        """The operator of a gap and its runtime value, off its grid; None if it is no operator's."""
+        """The operator of a gap and its runtime value, off its grid."""
         key = self.lowered.logged(gap, call)
         operator = self._operators.get(key) if key is not None else None
         node = self.lowered.values.nodes.get(key[0]) if key is not None else None
@@ -271,7 +269,7 @@ class Stages:
     def runtime(self, comparisons: Sequence[tuple[Comparison, int | None]], run: int, lowered: Stage) -> Stage:
         """The logged values of one execution and of its zoomed delegate calls, with the lowered stage's noise.
 
-        `comparisons` holds the program's own one with None, and each zoomed one with the instruction of its call.
+        `comparisons` holds the program's own one with None, and each zoomed one with its call's instruction.
         """
         stage = Stage(RUNTIME, noise=lowered.noise, output_noise=lowered.output_noise, steps=lowered.steps)
         for comparison, call in comparisons:

@@ -1,10 +1,10 @@
-"""Values inside one delegate call: `InnerValues`, and its makers.
+"""Values inside one delegate call.
 
 Sources, in this order:
 
-1. the backend logged them in the run itself, or the program was a probe (`from_log`);
-2. an interpreter for the backend runs the delegate's part of the `.pte` (`etviz.pipeline.interpreters`);
-3. the backend lowers the delegate's subgraph again, with inner values as outputs.
+1. the backend logged them in the run itself, or the program was a probe (`from_log`); 2. an interpreter for the backend
+runs the delegate's part of the `.pte`; 3. the backend lowers the delegate's subgraph again, with inner values as
+outputs.
 
 2 and 3 run in a child process (`from_run`).
 """
@@ -58,9 +58,9 @@ class Logged:
 class ZoomSubject:
     """One delegate call that is zoomed into.
 
-    `piece` is the call with its inputs and outputs at runtime. `fixed` are its inputs that are constants of the
-    program, by position, as the reference has them; `constants` those constants of the piece that differ in the `.pte`.
-    `unjudged` says why the reference's inputs of the call are not known; empty if they may be.
+    `piece` is the call with its inputs and outputs at runtime. `fixed` are its inputs that are constants, by position,
+    as the reference has them; `constants` those that differ in the `.pte`. `unjudged` says why the reference's inputs
+    of the call are not known.
     """
 
     piece: Piece
@@ -72,13 +72,12 @@ class ZoomSubject:
 
     @property
     def inputs(self) -> list[Any]:
-        """The call's inputs at runtime, but its constants as the reference has them."""
         return [self.fixed.get(at, value) for at, value in enumerate(self.piece.inputs)]
 
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How to run a piece; `progress` gets the steps done and their number, `cancel` stops the run.
+    """How to run a piece; `cancel` stops the run.
 
     `preprocessing` undoes the backend's change of a logged value: a layout, a quantization.
     """
@@ -107,7 +106,7 @@ class InnerValues:
     deviation
         Largest absolute difference of the outputs from the run's; NaN if unknown.
     implementation
-        The engine of the values, in words; empty for the backend's kernels.
+        The engine of the values; empty for the backend's kernels.
     """
 
     graph: Graph
@@ -124,7 +123,7 @@ class InnerValues:
     implementation: str = ""
 
     def values(self, instruction: int) -> list[Any]:
-        """The outputs of an operator; this and the following methods make it a `Log`."""
+        """Makes it a `Log`, with the methods below."""
         return list(self.given.get(instruction, ()))
 
     def some_values(self, instruction: int, first: int, count: int) -> list[Any]:
@@ -142,7 +141,7 @@ class InnerValues:
 
 
 def inner_values(subject: ZoomSubject, how: How) -> InnerValues:
-    """The values inside a delegate call, from the best source that there is.
+    """The values inside a delegate call, from the best available source.
 
     A `UsageError` if `preprocessing` fails or has no object, a `BackendRefusedError` if the backend can't lower or run
     the subgraph, an `ExecutionError` if the child process crashes, takes too long, or is cancelled.
@@ -155,7 +154,7 @@ def inner_values(subject: ZoomSubject, how: How) -> InnerValues:
 
 
 def from_run(piece: Piece, constants: Sequence[Difference], how: How) -> InnerValues:
-    """Inner values of a delegate that runs again on its runtime inputs; raises as `run_alone` does."""
+    """Raises as `run_alone` does."""
     known = all(value is not None for value in piece.outputs)
     exposure = expose(piece.graph)
     run = run_alone(
@@ -198,7 +197,7 @@ def from_run(piece: Piece, constants: Sequence[Difference], how: How) -> InnerVa
 
 
 def numbered(inner: Graph, exposure: Exposure) -> Graph:
-    """The subgraph with a number for each operator; an operator carries the names of its parts, too."""
+    """An operator carries the names of its parts, too."""
     nodes: list[Node] = []
     origins = {node.name: node for node in inner.nodes}
     for node in inner.nodes:
@@ -293,9 +292,8 @@ def join(graph: Graph, logged: Sequence[tuple[Identifier, Any]], handles: Mappin
     """Join logged values, in the order of logging, to operators.
 
     Where a pass turned the operators {a, …} into {b, …}, each new one carries the debug handles of all old ones. So an
-    identifier's value is that of the last operator with one of its handles, and the others are part of it. Where
-    several identifiers have one operator, the last one logged is its value. Identifiers that `handles` (the delegate
-    map) lacks may be operators' names.
+    identifier's value is that of the last operator with one of its handles, and the others are part of it. Identifiers
+    that `handles` (the delegate map) lacks may be operators' names.
     """
     nodes = list(operators(graph.nodes))
     named: dict[Identifier, list[Node]] = {node.name: [node] for node in nodes}
@@ -314,7 +312,7 @@ def join(graph: Graph, logged: Sequence[tuple[Identifier, Any]], handles: Mappin
 
 
 def from_log(piece: Piece, logged: Logged, preprocessing: Preprocessing | None = None) -> InnerValues:
-    """Inner values that a backend logged, or that a probe returned; a `UsageError` if `preprocessing` fails."""
+    """Raises `UsageError` if `preprocessing` fails."""
     graph = numbered(piece.graph, Exposure())
     backend = graph.backend_id
     joined = join(graph, logged.values, logged.handles)

@@ -29,7 +29,7 @@ _PLAIN: Final = ("delegate", *CONTROL, OBSERVED)
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A piece, and its expected outputs: eager, in the operators' own precision."""
+    """`expected` has eager outputs in the operators' own precision."""
 
     piece: Piece
     expected: list[torch.Tensor]
@@ -95,7 +95,7 @@ class Watcher(Evaluator):
         self._instructions, self._see, self.turns = instructions, see, evaluator.turns
 
     def beside(self, call: Interlude) -> Self:
-        """See `Evaluator.beside`; other methods' values are not shown."""
+        """Other methods' values are not shown."""
         other = super().beside(call)
         other._instructions = ()
         return other
@@ -136,7 +136,7 @@ def delegate_piece(owner: Graph, node: Node, log: Log, constants: Mapping[str, t
 
 
 def constant_inputs(owner: Graph, node: Node, constants: Mapping[str, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """Inputs of a delegate call that are constants of the program, by position, as the reference has them.
+    """Inputs of a delegate call that are constants, by position, as the reference has them.
 
     An error in one of them is introduced by the call, not inherited.
     """

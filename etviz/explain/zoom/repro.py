@@ -61,23 +61,10 @@ class About:
 
 
 def write_repro(alone: Alone, about: About, path: Path, timeout: float | None = None) -> Path:
-    """Write the folder.
+    """Write the folder; an earlier repro at `path` is replaced.
 
-    Parameters
-    ----------
-    path
-        A free name, an empty folder, or an earlier repro, which is replaced.
-    timeout
-        Seconds for lowering and running the piece.
-
-    Raises
-    ------
-    UsageError
-        If something else is there.
-    ArtifactError
-        If the folder can't be written.
-    BackendRefusedError, ExecutionError
-        If the piece can't be lowered or run alone.
+    A `UsageError` if something else is there, an `ArtifactError` if the folder can't be written, a
+    `BackendRefusedError` or `ExecutionError` if the piece can't be lowered or run alone.
     """
     _check_free(path)
     with whole_folder(path, "the repro") as fresh:

@@ -1,8 +1,8 @@
 """Zooms into delegate calls: gets their inner values and compares them as the values of a program are compared.
 
-If the delegate runs again, the reference is its subgraph, evaluated eagerly on the call's runtime inputs: nothing is
-inherited from outside. If the values were logged in the run itself, the reference starts at the program's inputs, and
-introduced gaps at the runtime's inputs.
+If the delegate runs again, the reference is its subgraph on the call's runtime inputs: nothing is inherited from
+outside. If the values were logged in the run itself, the reference starts at the program's inputs, and introduced gaps
+at the runtime's inputs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NOT_REACHED: Final = "the reference does not reach this call, so there is nothi
 
 @dataclass(slots=True)
 class Zoom:
-    """One delegate call, compared as a program is; `graph` numbers its operators in program order."""
+    """One delegate call, compared as a program is."""
 
     graph: Graph
     comparison: Comparison
@@ -60,7 +60,7 @@ class Zoom:
 
 
 def compare_calls(replay: Replay, subjects: Mapping[Call, ZoomSubject], how: How) -> dict[Call, Zoom]:
-    """Zoom into delegate calls of a program; raises as `inner_values` does."""
+    """Raises as `inner_values` does."""
     judged = {call for call, item in subjects.items() if item.logged is not None and not item.unjudged}
     arrived = _arrivals(replay, judged) if judged else {}
     zooms: dict[Call, Zoom] = {}
@@ -76,7 +76,7 @@ def compare_calls(replay: Replay, subjects: Mapping[Call, ZoomSubject], how: How
 def compare_inside(
     replay: Replay, subject: ZoomSubject, inner: InnerValues, start: Sequence[Any] | str | None = None
 ) -> Zoom:
-    """Compare inner values with the operators of a delegate; `replay` has the executions of the whole program.
+    """Compare inner values with the operators of a delegate.
 
     `start` is the reference's inputs of the call, or why they are not known: then there are no total gaps. None starts
     the reference at the runtime's inputs.
@@ -132,7 +132,7 @@ def _same(reference: Any, runtime: Any) -> bool:
 
 @question
 def _arrivals(replay: Replay, calls: Collection[Call]) -> dict[Call, list[Any]]:
-    """The reference's inputs of delegate calls, from one pass over the executions; tensors are kept in a file."""
+    """The reference's inputs of delegate calls; tensors are kept in a file."""
     arrived: dict[Call, list[Any]] = {}
     run = 0
 
