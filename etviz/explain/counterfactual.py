@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from etviz.evaluation.replay import Replay
 
 Output = tuple[int, int]
-"""An instruction, and one of its outputs."""
 
 
 @question

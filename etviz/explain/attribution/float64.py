@@ -98,7 +98,6 @@ class Float64(Interpreter):
     def finish(
         self, graph: Graph, starts: Sequence[tuple[Point, After]], tell: Callable[[], None] = lambda: None
     ) -> list[list[Any]]:
-        """Outputs from several points on; weights are dequantized once."""
         lanes = [_Evaluation.of(point, after) for point, after in starts]
         self._walk(graph, lanes, len(graph.nodes), tell)
         return [self._ended(graph, lane) for lane in lanes]
@@ -169,7 +168,7 @@ class Float64(Interpreter):
     def side_by_side(
         self, graph: Graph, node: Node, given: Sequence[tuple[dict[str, Any], State]], *, gradients: bool
     ) -> list[Any]:
-        """A node's values for several environments; only the first has a gradient."""
+        """Only the first environment has a gradient."""
         lanes = [_Evaluation(0, env, state, None, gradients and not at) for at, (env, state) in enumerate(given)]
         return self._values(graph, node, lanes)
 
@@ -385,7 +384,6 @@ def _parts(graph: Graph) -> Iterator[Graph]:
 
 
 def rounds(target: str) -> bool:
-    """True for operators that only round: their derivative is 0 almost everywhere."""
     return target in _STEPS or (conversion(target) == QUANTIZE and bool(granularity(target)))
 
 

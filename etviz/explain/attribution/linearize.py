@@ -39,10 +39,10 @@ NEAR: Final = 1e-4
 
 @dataclass(slots=True)
 class NodeValues:
-    """The values of one node, side by side.
+    """The values of one node; `middle` carries the gradient and equals `reference` if `near`.
 
-    `middle` carries the gradient; it equals `reference` if `near`. Bits of contributions: `reach`, on which this value
-    depends; `rounded`, which pass a rounding on their way here; `parts`, `reach` by output.
+    Bits of contributions: `reach`, on which this value depends; `rounded`, which pass a rounding on their way here;
+    `parts`, `reach` by output.
     """
 
     reference: Any
@@ -145,10 +145,7 @@ class Contribution:
 
 @dataclass(slots=True)
 class Linearization:
-    """Contributions in program order, outputs, and instructions that logged nothing.
-
-    `found` has the mutable buffers as earlier executions left them, `left` as this one leaves them.
-    """
+    """Mutable buffers: `found` as earlier executions left them, `left` as this one leaves them."""
 
     contributions: list[Contribution] = field(default_factory=list)
     outputs: list[NodeValues] = field(default_factory=list)
@@ -184,7 +181,7 @@ class Linearizer:
         self._gradients = True
 
     def run(self, inputs: Sequence[Any], logged: Logged, *, gradients: bool = True) -> Linearization:
-        """Walk one execution; without `gradients`, only the mutable buffers are brought up to date."""
+        """Without `gradients`, only the mutable buffers are brought up to date."""
         number = self.reference_state.get(TURN, 0)
         turn = self.turns.get(number, Turn())
         for call in turn.before:
@@ -405,8 +402,7 @@ class Linearizer:
     def _link(self, contribution: Contribution | None, lanes: NodeValues, *, near: bool) -> tuple[Any, bool]:
         """The point through which the gradient flows on, and whether it is the reference.
 
-        It is a new tensor: inside a delegate one output may be computed from another, and a gradient must not count for
-        both.
+        A new tensor: inside a delegate one output may be computed from another, and a gradient must not count for both.
         """
         middle = lanes.middle
         if not self._gradients:

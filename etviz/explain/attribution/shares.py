@@ -78,7 +78,6 @@ class Attribution:
 
     @property
     def sum(self) -> float:
-        """All known shares together: 1 if the linearization holds and nothing is missing."""
         return self.carried + sum(share.value for share in self.shares.values() if share.value == share.value)
 
 
@@ -299,7 +298,6 @@ def _patched_share(patch: Callable[[Sequence[Contribution]], float], item: Contr
 
 
 def _parts(items: list[Contribution]) -> list[list[Contribution]]:
-    """Groups of differences to put in together, in program order: the largest alone, others together."""
     alone = {id(item) for item in (items if len(items) <= PASSES else sorted(items, key=_by_size)[: PASSES // 2])}
     parts: list[list[Contribution]] = []
     for item in items:
@@ -393,10 +391,7 @@ def _putting_in(items: Sequence[Contribution]) -> After:
 
 
 class Patches:
-    """The reference with more and more differences in it.
-
-    Operators before the next difference are not evaluated again. `tell` is called often.
-    """
+    """The reference with more and more differences in it."""
 
     def __init__(
         self,
@@ -416,7 +411,7 @@ class Patches:
                 self._places |= {inner.instruction: at for inner in branch.walk()}
 
     def add(self, parts: Sequence[Sequence[Contribution]]) -> Iterator[list[Any] | None]:
-        """Yields the outputs by part in program order, None for an omitted part that can't be computed."""
+        """Yields None for an omitted part that can't be computed."""
         together = _together(self._graph)
         for first in range(0, len(parts), together):
             group, following = parts[first : first + together], parts[first + together :][:1]

@@ -70,7 +70,6 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
         return target in self._constants
 
     def narrow(self, wide: Any) -> torch.Tensor | None:
-        """The constant with this widened copy or view of a copy."""
         target = self._targets.get(wide.untyped_storage().data_ptr()) if isinstance(wide, torch.Tensor) else None
         if target is None:
             return None

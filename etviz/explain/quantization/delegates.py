@@ -26,7 +26,7 @@ class InsideOfCall(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ZoomedCall:
-    """One zoomed delegate call; `first` is the number of its first row."""
+    """A zoomed delegate call; `first` is the number of its first row."""
 
     run: int
     instruction: int
@@ -35,7 +35,6 @@ class ZoomedCall:
 
 
 def reasons_inside(form: ProgramForm, zooms: Sequence[ZoomedCall], run: int) -> dict[str, str]:
-    """By name of a node inside a delegate: why one execution has no runtime value for it."""
     reasons = form.inside_nodes(NOT_ZOOMED)
     for item in zooms:
         if item.run == run and item.instruction in form.inside:

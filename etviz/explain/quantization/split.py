@@ -41,15 +41,11 @@ COLUMNS: Final = (
 )
 NOT_LOGGED: Final = "no runtime value"
 Logged = dict[Key, list[tuple[int, "torch.Tensor"]]]
-"""By value of the lowered form: rows and their tensors."""
 
 
 @dataclass(slots=True)
 class RowSplit:
-    """One row, with the float model's values at the same place.
-
-    `integers`: the row holds integers of the grid, not the numbers that they stand for.
-    """
+    """`integers`: the row holds integers of the grid, not the numbers that they stand for."""
 
     numbers: dict[str, float]
     floats: torch.Tensor
@@ -57,13 +53,12 @@ class RowSplit:
     integers: bool = False
 
     def comparable(self) -> torch.Tensor:
-        """The float values in the row's own units."""
         return self.grid.position(self.floats) if self.integers and self.grid is not None else self.floats
 
 
 @dataclass(slots=True)
 class Split:
-    """A dict for each execution and operator, and rows by number, those in delegates last."""
+    """`operators` has a dict for each execution and operator; `rows` is by number."""
 
     operators: list[dict[str, Any]] = field(default_factory=list)
     rows: dict[int, RowSplit] = field(default_factory=dict)
@@ -71,10 +66,7 @@ class Split:
 
 @question
 def split(replay: Replay, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall] = ()) -> Split:
-    """Evaluate the float and the quantized model, and compare them with the runtime's values.
-
-    A `UsageError` if the float model is not known, a `PairingError` if one of the models can't be evaluated.
-    """
+    """A `UsageError` if the float model is not known, a `PairingError` if a model can't be evaluated."""
     if replay.fresh_float is None:
         raise UsageError(
             "the float model is not known: use etviz.debug with quantizer= or reference=, keep it with "

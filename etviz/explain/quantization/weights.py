@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WeightPair:
-    """A float operator's weight, and the dequantized one; `norm` is the batch norm that was folded into it."""
+    """A float operator's weight, and the dequantized one; `norm` is the folded batch norm."""
 
     op: str
     target: str
@@ -88,7 +88,7 @@ def weight_error(
 
 
 def _fold(weight: torch.Tensor, norm: Node, read: Callable[[str], torch.Tensor]) -> torch.Tensor | None:
-    """A convolution's weight, each output channel times weight/√(var + eps) of the norm; None for other forms."""
+    """Each output channel times weight/√(var + eps) of the norm; None for other forms."""
     args = list(norm.args)
     if len(args) < 5 or not all(isinstance(args[i], Ref) for i in (3, 4)):
         return None

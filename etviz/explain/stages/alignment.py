@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Side:
-    """One of the two programs; `partner` has, by value, the other program's answering value."""
+    """One program; `partner` has, by value, the other program's value."""
 
     def __init__(self, graph: Graph) -> None:
         self.uses = Uses(graph)
@@ -43,7 +43,6 @@ class Side:
         return (node.name, 0) in self.partner
 
     def known(self, key: Key) -> Key | None:
-        """The nearest value upstream, or this one, that has a partner."""
         while key not in self.partner:
             reads = self.reads.get(key[0])
             if not reads:
@@ -52,7 +51,6 @@ class Side:
         return key
 
     def sources(self, node: Node) -> tuple[Key | None, ...]:
-        """The origins of an operator's arguments, without operators that lack a partner."""
         return tuple(self.known(key) for key in self.reads[node.name])
 
 
@@ -67,7 +65,7 @@ def _checks(node: Node) -> bool:
 
 @dataclass(slots=True)
 class Alignment:
-    """The two programs; `more` and `fewer` name operators that only the program, or only the reference, has."""
+    """`more` and `fewer` name operators that only the program, or only the reference, has."""
 
     program: Side
     reference: Side
@@ -178,10 +176,10 @@ def _shape(side: Side, key: Key) -> Any:
 
 
 def put_in_between(found: Alignment) -> Iterator[tuple[Node, Key, list[Node]]]:
-    """Operators that only the program has and that keep the shape of what they read.
+    """Yields operators that only the program has and that keep the shape of what they read.
 
-    Yields the operator; the value of the reference, or the preceding operator of this kind, that it reads; and the
-    reference's operators whose partners read its result.
+    With each: the reference's value, or the preceding operator of this kind, that it reads; and the reference's
+    operators whose partners read its result.
     """
     right, wrong = found.reference, found.program
     only = set(found.more)
@@ -200,7 +198,7 @@ def put_in_between(found: Alignment) -> Iterator[tuple[Node, Key, list[Node]]]:
 def left_out(found: Alignment) -> dict[Key, tuple[Key, list[str]]]:
     """Values of the reference that only operators without a partner read.
 
-    By such a value: the result of these operators that others read, in the same shape, and their names.
+    By such a value: the result of these operators, in the same shape, and their names.
     """
     right, only, ends = found.reference, set(found.fewer), dict[Key, tuple[Key, list[str]]]()
     for key in [key for key in right.partner if key[0] in right.reads]:

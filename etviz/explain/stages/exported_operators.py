@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ExportedOperator:
-    """The nodes, without conversions, that compute one operator of the exported program.
-
-    Its value leaves the `last` ones; more than one if it became several operators.
-    """
+    """An exported operator's nodes, without conversions; several `last` ones if it became several operators."""
 
     name: str
     nodes: list[Node] = field(default_factory=list)
@@ -38,9 +35,9 @@ class ExportedOperator:
 
 
 class OperatorValues(Uses):
-    """The values of a graph without delegates, by the exported operator that makes them.
+    """The values of a graph without delegates, by exported operator.
 
-    `quantized` is the first quantize that reads a value; `several` holds the values that are put on different grids.
+    `quantized` is the first quantize that reads a value; `several` holds values put on different grids.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -65,13 +62,11 @@ class OperatorValues(Uses):
         return node.outputs[key[1]] if node is not None and key[1] < len(node.outputs) else None
 
     def values_of(self, operator: ExportedOperator) -> list[Key]:
-        """Values that are read or returned; the first if there are none."""
         node = operator.last[-1] if operator.last else operator.nodes[-1]
         every = [(node.name, output) for output in range(max(1, len(node.outputs)))]
         return [key for key in every if key in self.readers or key in self._returned] or every[:1]
 
     def on_grid(self, key: Key) -> Key | None:
-        """A value after quantize and dequantize."""
         quantize = self.quantized.get(key)
         readers = self.readers.get((quantize.name, 0), ()) if quantize is not None else ()
         return next(((node.name, 0) for node in readers if is_dequantize(node)), None)
@@ -80,7 +75,6 @@ class OperatorValues(Uses):
         return len(self.readers.get(key, ())) == 1 and key not in self._returned
 
     def owner(self, key: Key) -> str:
-        """Name of the operator whose node makes a value, empty for inputs and conversions."""
         node = self.nodes.get(key[0])
         return "" if node is None or is_conversion(node) else node.origin or node.name
 

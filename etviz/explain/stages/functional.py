@@ -29,7 +29,7 @@ _ALIAS: Final = "aten.alias.default"
 
 
 def functional(graph: Graph) -> Graph:
-    """The graph without in-place operators: later readers of an overwritten value, or of a view of it, read the result.
+    """Later readers of an overwritten value, or of a view of it, read the result.
 
     If elements can't be put back through a view, the in-place operator stays, and the evaluator refuses it.
     """

@@ -33,10 +33,10 @@ _UNSEEN: Final = "the runtime logged no value of it: it is inside a delegate, or
 def ladder(
     replay: Replay, comparisons: Sequence[tuple[Comparison, int | None]], run: int = 0, first: Sequence[Stage] = ()
 ) -> pd.DataFrame:
-    """A row for each operator and stage from the second on (`COLUMNS`); final outputs have an empty ``operator``.
+    """A row for each operator and stage from the second on; final outputs have an empty ``operator``.
 
-    `comparisons` holds the execution's with None, and each zoomed delegate call's with its instruction. `first` are
-    stages before the program's own: a reference of the user's.
+    `comparisons` holds the execution's with None, and each zoomed call's with its instruction. `first` is a reference
+    of the user's.
     """
     engine = Stages(replay)
     with SpillFile() as file:
@@ -63,7 +63,7 @@ def _at(items: Sequence[Any], at: int, default: Any = None) -> Any:
 
 
 def _steps(values: Sequence[tuple[Stage, Any, float, float | None]]) -> Iterator[dict[str, Any]]:
-    """A row for each stage after the first one with a value; `values` holds stage, value, noise and grid step.
+    """`values` holds stage, value, noise and grid step.
 
     Rounding to a grid counts as noise in the stage that puts the value on the grid.
     """
@@ -102,7 +102,6 @@ def _incomparable(before: tuple[Stage, Any], stage: Stage, value: Any) -> str:
 
 
 def agree(before: torch.Tensor, after: torch.Tensor, noise: float) -> bool:
-    """True if two values of one operator are the same up to their noise."""
     same = not why_not_comparable(before, after) and before.dtype == after.dtype
     return same and _difference(before, after, noise)["status"] != DIFFERS
 

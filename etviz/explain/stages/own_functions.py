@@ -38,7 +38,6 @@ def own_functions(graph: Graph, functions: Mapping[str, Callable[..., Any]]) -> 
 
 
 def without_partner(graph: Graph, runs: Sequence[Run], problems: Mapping[str, str]) -> tuple[Run, ...]:
-    """Remove the total gaps of operators whose function failed."""
     if not problems:
         return tuple(runs)
     changed, targets = [], _targets(graph)

@@ -46,20 +46,11 @@ _NO_EXPORT: Final = "the files hold no exported program to pair it with: give th
 
 @dataclass(slots=True)
 class Paired:
-    """A model beside the program.
+    """A model beside the program, whose names are the program's operators.
 
-    Attributes
-    ----------
-    graph
-        The model's graph; in it, an operator that only the program has is a copy.
-    operators
-        By name of a node: the program's operator that answers it.
-    added
-        Operators that only the program has.
-    lacking
-        By the program's operator: names of the model's operators behind it that the program lacks.
-    missing
-        Operators that only the model has, by target.
+    `operators` has the program's operator by name of a node; an operator that only the program has (`added`) is a copy
+    in `graph`. `lacking` has what the model does behind a program's operator; `missing` operators only the model has,
+    by target.
     """
 
     graph: Graph
@@ -71,10 +62,7 @@ class Paired:
 
 @question
 def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]]) -> Paired:
-    """Pair a model's graph with the program's exported one.
-
-    `digests` has, by name of a constant's input, its name in the model and the digest of its numbers.
-    """
+    """`digests` has, by name of a constant's input, its name in the model and the digest of its numbers."""
     if EXPORTED not in replay.stages:
         raise UsageError(_NO_EXPORT)
     form, engine = ProgramForm.of(replay.stages[EXPORTED]()), Stages(replay)
@@ -108,7 +96,6 @@ def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]])
 
 
 def _names(engine: Stages, form: ProgramForm) -> dict[Key, str]:
-    """The lowered program's operators, by the values of the exported one, where both have the same value."""
     run = min(1, len(engine.replay.executions) - 1)
     stages = QUANTIZED if QUANTIZED in engine.makers else EXPORTED, LOWERED
     with SpillFile() as file:
@@ -189,8 +176,6 @@ def exported(model: Any, inputs: Sequence[Any]) -> ExportedProgram:
 
 
 class _Log:
-    """The runtime's values, by the number of the model's node."""
-
     def __init__(self, values: Mapping[int, torch.Tensor], outputs: Sequence[Any]) -> None:
         self.problems: dict[int, str] = {}
         self._values, self._outputs = values, outputs
@@ -222,7 +207,7 @@ class _Filed(Keeper):
 
 
 class OwnModel:
-    """A user's model as the reference; a `UsageError` if it can't be exported, or has another dtype or other inputs."""
+    """A `UsageError` if the model can't be exported, or has another dtype or other inputs."""
 
     name = REFERENCE
 
@@ -271,7 +256,6 @@ class OwnModel:
         return tuple(item._replace(comparison=self._joined(item.comparison, own, names)) for item, own in pairs)
 
     def of(self, comparison: Comparison, run: int, call: int | None = None) -> Comparison:
-        """A zoomed delegate, whose values this reference does not have."""
         gaps = [_without(gap, _UNKNOWN) for gap in comparison.gaps]
         return replace(comparison, gaps=gaps)
 
@@ -354,10 +338,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 class OwnOutputs:
-    """A user's final outputs as reference: one tensor, or a list, for each execution.
-
-    A `UsageError` if their number or shapes are not the program's.
-    """
+    """One tensor, or a list, for each execution; a `UsageError` if number or shapes are not the program's."""
 
     name = REFERENCE
     notes = ()
@@ -394,10 +375,9 @@ class OwnOutputs:
 def other_reference(
     replay: Replay, reference: Any, method: str, example: Sequence[Any] = ()
 ) -> OtherReference | OwnModel | OwnOutputs:
-    """The reference of a user: the name of a stage, a model, or the outputs of each execution.
+    """A stage's name, a model, or the outputs of each execution; a `UsageError` for others.
 
-    `example` has arguments to export the model with, by default the inputs of the first execution. A `UsageError` for
-    other references.
+    `example` has arguments to export the model with, by default the inputs of the first execution.
     """
     from torch.export import ExportedProgram
 

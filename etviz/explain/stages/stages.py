@@ -77,10 +77,7 @@ class ProgramForm:
     def evaluate(
         self, executions: Sequence[Sequence[Any]], hooks: Callable[[int], Mapping[Key, Hook]], runs: Container[int]
     ) -> dict[int, Taken]:
-        """Evaluate the executions in order, with their buffers, in one walk of the graph each.
-
-        `hooks` returns by number of a run what takes its values; only those in `runs` are asked for.
-        """
+        """Evaluate the executions in order, with their buffers; only `hooks` of `runs` are asked for."""
         evaluator, found = self.fresh(), dict[int, Taken]()
         for run, inputs in enumerate(executions):
             taken, own = Taken(), hooks(run) if run in runs else {}
@@ -116,7 +113,6 @@ class ProgramForm:
     def noise(
         self, executions: Sequence[Sequence[Any]], keys: Container[Key], runs: Sequence[int]
     ) -> tuple[dict[int, dict[Key, Noise]], list[list[Noise]]]:
-        """The noise of values, by run and key, and of the final outputs of every execution."""
         names = {node.name for node in self.values.graph.nodes if any((node.name, at) in keys for at in _places(node))}
         given = [self._typed(inputs) for inputs in executions]
         noise, outputs = total_noise(self.fresh, given, [(run, name) for run in runs for name in names])
@@ -153,10 +149,9 @@ def read_grid(quantize: Node, read: Callable[[Any], Any] = lambda argument: argu
 
 @dataclass(slots=True)
 class Stage:
-    """One stage of one execution.
+    """`noise` and `output_noise` are RMS in the value's units, NaN or absent if unknown.
 
-    `noise` and `output_noise` are RMS in the value's units, NaN or absent if unknown. `steps` has, by operator's name,
-    the quantization step. `problem` says why the stage could not be evaluated.
+    `steps` has, by operator's name, the quantization step. `problem` says why the stage could not be evaluated.
     """
 
     name: str
@@ -170,7 +165,6 @@ class Stage:
 
 @question
 def evaluated(replay: Replay, name: str, runs: Sequence[int]) -> list[Stage]:
-    """One stage in some executions; its tensors lie in a file."""
     with SpillFile() as file:
         return Stages(replay).evaluate(name, file, runs)
 
@@ -192,7 +186,6 @@ class Stages:
 
     @property
     def makers(self) -> dict[str, Fresh]:
-        """Makers of evaluators of the stages before the runtime, in the order of lowering."""
         replay = self.replay
         fresh: dict[str, Fresh] = {FLOAT: replay.fresh_float} if replay.fresh_float is not None else {}
         kept = dict(replay.stages)
@@ -230,8 +223,8 @@ class Stages:
     def readings(self, name: str, form: ProgramForm) -> dict[str, Key]:
         """By the lowered program's operators: the value of a stage that answers each.
 
-        A convolution of the float model that took a batch norm in is compared with the norm. Upstream's passes rename
-        language operators in another order, so the exported operators are matched by dataflow.
+        A float convolution that took a batch norm in is compared with the norm. Upstream's passes rename language
+        operators in another order: dataflow matches them.
         """
         if name in (EXPORTED, QUANTIZED):
             return self._by_dataflow(form)
@@ -257,7 +250,6 @@ class Stages:
         return found | {names[pairs[key]]: key for key in keys if key in pairs and pairs[key] in names}
 
     def runtime_value(self, gap: Gap, call: int | None = None) -> tuple[str, torch.Tensor] | None:
-        """The operator of a gap and its runtime value, off its grid."""
         key = self.lowered.logged(gap, call)
         operator = self._operators.get(key) if key is not None else None
         node = self.lowered.values.nodes.get(key[0]) if key is not None else None
@@ -267,10 +259,7 @@ class Stages:
         return (operator, grid.dequantize(gap.runtime)) if grid is not None else None
 
     def runtime(self, comparisons: Sequence[tuple[Comparison, int | None]], run: int, lowered: Stage) -> Stage:
-        """The logged values of one execution and of its zoomed delegate calls, with the lowered stage's noise.
-
-        `comparisons` holds the program's own one with None, and each zoomed one with its call's instruction.
-        """
+        """`comparisons` holds the program's own one with None, and each zoomed one with its call's instruction."""
         stage = Stage(RUNTIME, noise=lowered.noise, output_noise=lowered.output_noise, steps=lowered.steps)
         for comparison, call in comparisons:
             for gap in comparison.gaps:

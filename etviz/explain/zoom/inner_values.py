@@ -2,11 +2,11 @@
 
 Sources, in this order:
 
-1. the backend logged them in the run itself, or the program was a probe (`from_log`); 2. an interpreter for the backend
-runs the delegate's part of the `.pte`; 3. the backend lowers the delegate's subgraph again, with inner values as
-outputs.
+1. the backend logged them in the run itself, or the program was a probe;
+2. an interpreter for the backend runs the delegate's part of the `.pte`;
+3. the backend lowers the delegate's subgraph again, with inner values as outputs.
 
-2 and 3 run in a child process (`from_run`).
+2 and 3 run in a child process.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _NO_HANDLES: Final = "the delegate map names no operator of this graph"
 class Logged:
     """Values that a backend logged inside one delegate call, in the order of logging.
 
-    `handles` is the delegate map: identifiers, as text, to debug handles. If a probe returned the values instead
-    (`probed`), `deviation` is the distance of its outputs from the program's, None if unknown.
+    `handles` maps identifiers, as text, to debug handles. If a probe returned the values (`probed`), `deviation` is the
+    distance of its outputs from the program's, None if unknown.
     """
 
     values: Sequence[tuple[Identifier, Any]]
@@ -56,11 +56,10 @@ class Logged:
 
 @dataclass(frozen=True, slots=True)
 class ZoomSubject:
-    """One delegate call that is zoomed into.
+    """One delegate call that is zoomed into, with its runtime inputs and outputs.
 
-    `piece` is the call with its inputs and outputs at runtime. `fixed` are its inputs that are constants, by position,
-    as the reference has them; `constants` those that differ in the `.pte`. `unjudged` says why the reference's inputs
-    of the call are not known.
+    `fixed` are its constant inputs by position, as the reference has them; `constants` those that differ in the `.pte`.
+    `unjudged` says why the reference's inputs of the call are not known.
     """
 
     piece: Piece
@@ -77,10 +76,7 @@ class ZoomSubject:
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How to run a piece; `cancel` stops the run.
-
-    `preprocessing` undoes the backend's change of a logged value: a layout, a quantization.
-    """
+    """`preprocessing` undoes the backend's change of a logged value: a layout, a quantization."""
 
     timeout: float | None = None
     progress: Callable[[int, int], None] | None = None
@@ -91,22 +87,12 @@ class How:
 
 @dataclass(slots=True)
 class InnerValues:
-    """The values of a delegate's operators in one execution; `graph`, its subgraph, numbers the operators.
+    """The values of a delegate's operators in one execution, by number of `graph`.
 
-    Attributes
-    ----------
-    given
-        By number: the outputs, None for an output without a value.
-    reasons
-        By number: why an operator has no value.
-    parts
-        By number of an operator that the backend runs as part of another one: the number of that one.
-    faithful
-        True if the delegate's outputs equal the run's bit for bit; None if unknown.
-    deviation
-        Largest absolute difference of the outputs from the run's; NaN if unknown.
-    implementation
-        The engine of the values; empty for the backend's kernels.
+    `given` has None for an output without a value. `reasons` says why an operator has no value. `parts` has the number
+    of the operator whose part another one is. `faithful` is True if the delegate's outputs equal the run's bit for bit,
+    None if unknown. `deviation` is the largest absolute difference of the outputs from the run's, NaN if unknown.
+    `implementation` is empty for the backend's kernels.
     """
 
     graph: Graph
@@ -250,7 +236,6 @@ def _fidelity(
 
 
 def _off_specification(piece: Piece, run: AloneRun, deviation: float) -> str:
-    """A note on a reference implementation whose outputs differ from the run's."""
     text = (
         f"The device differs from the specification: its output is off by up to {deviation:.3g} from that of the "
         f"{run.implementation} on the same inputs"
@@ -277,11 +262,7 @@ def _deviation(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class JoinedValues:
-    """The operator of each logged value.
-
-    `values` has, by operator's name, the identifier and its last logged value; `parts`, by name of an operator without
-    a value, the operator that it is part of; `strange` the identifiers that belong to no operator.
-    """
+    """`parts` has, by an operator without a value, the one that it is part of; `strange` has no operator."""
 
     values: dict[str, tuple[Identifier, Any]]
     parts: dict[str, str]

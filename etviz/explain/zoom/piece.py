@@ -29,7 +29,7 @@ _PLAIN: Final = ("delegate", *CONTROL, OBSERVED)
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """`expected` has eager outputs in the operators' own precision."""
+    """A piece with its eager outputs, in the operators' own precision."""
 
     piece: Piece
     expected: list[torch.Tensor]
@@ -39,8 +39,8 @@ class Alone:
 def operator_alone(replay: Replay, graph: Graph, owner: Graph, node: Node, run: int) -> Alone:
     """Take one operator out of a program, with its inputs in one execution; of a loop, the last round's.
 
-    `owner` is the method's graph or a branch with the operator. A `UsageError` if the operator can't run alone, or its
-    inputs are not known.
+    `owner` is the method's graph or a branch. A `UsageError` if the operator can't run alone, or its inputs are not
+    known.
     """
     _check(node, graph.backend_id)
     last: list[tuple[Value, dict[str, Any]]] = []
@@ -108,10 +108,10 @@ class Watcher(Evaluator):
 
 
 def delegate_piece(owner: Graph, node: Node, log: Log, constants: Mapping[str, torch.Tensor], rounds: int = 0) -> Piece:
-    """A delegate call as a piece that can run alone on its logged inputs.
+    """A delegate call as a piece that can run alone on its logged inputs; of a loop's `rounds`, the last one's.
 
-    `owner` is the method's graph or a branch with the call; `rounds` how often a loop executed it: the last one is
-    taken. A `UsageError` if the delegate's subgraph is not known, or an input of the call was not logged.
+    `owner` is the method's graph or a branch. A `UsageError` if the delegate's subgraph is not known, or an input of
+    the call was not logged.
     """
     inner = owner.inside(node)
     if not inner.nodes:
@@ -136,10 +136,7 @@ def delegate_piece(owner: Graph, node: Node, log: Log, constants: Mapping[str, t
 
 
 def constant_inputs(owner: Graph, node: Node, constants: Mapping[str, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """Inputs of a delegate call that are constants, by position, as the reference has them.
-
-    An error in one of them is introduced by the call, not inherited.
-    """
+    """Inputs that are constants, by position: an error in one is introduced by the call, not inherited."""
     fixed = {item.name: item.target for item in owner.inputs if item.kind != "user"}
     named = ((at, fixed.get(arg.name, "")) for at, arg in enumerate(node.args) if isinstance(arg, Ref))
     return {at: constants[target] for at, target in named if target in constants and target not in owner.mutations}

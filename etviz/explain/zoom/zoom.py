@@ -1,4 +1,4 @@
-"""Zooms into delegate calls: gets their inner values and compares them as the values of a program are compared.
+"""Zooms into delegate calls and compares their inner values as the values of a program.
 
 If the delegate runs again, the reference is its subgraph on the call's runtime inputs: nothing is inherited from
 outside. If the values were logged in the run itself, the reference starts at the program's inputs, and introduced gaps
@@ -76,10 +76,9 @@ def compare_calls(replay: Replay, subjects: Mapping[Call, ZoomSubject], how: How
 def compare_inside(
     replay: Replay, subject: ZoomSubject, inner: InnerValues, start: Sequence[Any] | str | None = None
 ) -> Zoom:
-    """Compare inner values with the operators of a delegate.
+    """`start` is the reference's inputs of the call, or why they are not known: then there are no total gaps.
 
-    `start` is the reference's inputs of the call, or why they are not known: then there are no total gaps. None starts
-    the reference at the runtime's inputs.
+    None starts the reference at the runtime's inputs.
     """
     own, piece = subject.inputs, subject.piece
     inputs = own if start is None or isinstance(start, str) else start
@@ -132,7 +131,6 @@ def _same(reference: Any, runtime: Any) -> bool:
 
 @question
 def _arrivals(replay: Replay, calls: Collection[Call]) -> dict[Call, list[Any]]:
-    """The reference's inputs of delegate calls; tensors are kept in a file."""
     arrived: dict[Call, list[Any]] = {}
     run = 0
 
@@ -149,7 +147,7 @@ def _arrivals(replay: Replay, calls: Collection[Call]) -> dict[Call, list[Any]]:
 
 
 def _measure_total_noise(replay: Replay, zooms: Mapping[Call, Zoom]) -> None:
-    """Measure total gaps of logged inner values by their noise, which begins at the program's inputs."""
+    """Logged inner values' noise begins at the program's inputs."""
     suspicious = {
         (call, gap.source[0]): gap
         for call, zoom in zooms.items()
