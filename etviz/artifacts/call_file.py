@@ -43,7 +43,6 @@ MAGIC: Final = b"ETVCALLS"
 VERSION: Final = 1
 LIMIT: Final = 1 << 30
 _MOST: Final = 1 << 20
-"""Records beyond this number are not read."""
 _LONGEST: Final = 4096
 _WHAT: Final = "a recording of calls"
 _ADVICE: Final = "record the calls with etviz.record_calls or etviz_calls.h"
@@ -61,7 +60,7 @@ class RecordedCall:
 
 @dataclass(frozen=True, slots=True)
 class CallLog:
-    """The calls of a program; `notes` follow the last call, `cut` says what is missing at the end."""
+    """`notes` follow the last call, `cut` says what is missing at the end."""
 
     path: str
     calls: tuple[RecordedCall, ...]
@@ -69,7 +68,7 @@ class CallLog:
     cut: str = ""
 
     def inputs(self, method: str | None = None) -> list[Any]:
-        """A method's inputs, as `etviz.load` takes them, with its name if there are several; raises `UsageError`."""
+        """A method's inputs as `etviz.load` takes them; raises `UsageError`."""
         names = sorted({call.method for call in self.calls})
         if not names or (method is not None and method not in names):
             said = f"the method {method!r}" if method is not None else "a method"

@@ -1,6 +1,6 @@
 """Finds artifacts by their names in a folder, a zip, a gzip file or a device's log with base64.
 
-Archives are untrusted: only plain files are unpacked, into a temporary folder, up to a limit of size.
+Archives are untrusted: only plain files are unpacked, up to a limit of size.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ _ALONE: Final = frozenset(name for names in USUAL.values() for name in names if 
 """Names that identify one kind and match no pattern of another."""
 _MOST_RATIO: Final = 200
 _PACKED: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""Methods that can be unpacked in pieces."""
 _ALWAYS_ALLOWED: Final = 64 << 20
 _MOST_FILES: Final = 10_000
 _LONGEST_NAME: Final = 255
@@ -56,10 +55,7 @@ _ARCHIVE_ADVICE: Final = "copy the archive again, or unpack it and give the fold
 
 @dataclass(frozen=True)
 class Collection:
-    """Artifacts by kind.
-
-    `keep_alive` holds the folder of unpacked files; `cycles` is True if a microcontroller's log reports cycles.
-    """
+    """`keep_alive` holds the folder of unpacked files; `cycles`: a microcontroller's log reports cycles."""
 
     paths: dict[str, Path]
     cycles: bool = False
@@ -100,7 +96,7 @@ def may_be_artifact(path: Path) -> bool:
 
 
 def by_name(folder: Path, kind: str, shown: Path | None = None) -> Path | None:
-    """The file of a kind; messages call the folder `shown`; `UsageError` if several match."""
+    """`UsageError` if several files match; messages call the folder `shown`."""
     for pattern in USUAL[kind]:
         found = (path for path in folder.glob(pattern) if path.is_file() and not _NOT.fullmatch(path.name))
         fitting = sorted(path for path in found if path.name == pattern or path.name not in _ALONE)

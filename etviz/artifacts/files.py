@@ -40,7 +40,6 @@ ARCHIVE_ERRORS: Final = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError),
     *(NotImplementedError, RuntimeError, OverflowError),
 )
-"""What the standard library raises for damaged archives."""
 _HEAD: Final = 64
 _LOCAL_HEADER: Final = 30
 _LOCK: Final = ".etviz-lock"
@@ -68,13 +67,7 @@ _MARKS: Final = (
 
 
 def looks_like(head: bytes) -> str | None:
-    r"""Name the kind of a file from its first 64 bytes, or return None.
-
-    Examples
-    --------
-    >>> looks_like(b"PK\x03\x04....")
-    'a zip archive (an ETRecord, a torch file or an exported program)'
-    """
+    r"""Name the kind of a file from its first 64 bytes."""
     for start, mark, name in _MARKS:
         if head[start : start + len(mark)] == mark:
             return name
@@ -82,10 +75,7 @@ def looks_like(head: bytes) -> str | None:
 
 
 class MappedFile(mmap.mmap):
-    """A mapped file that detects truncation and writes by others.
-
-    Reading truncated pages would end the process. A file that was replaced keeps its content.
-    """
+    """A mapped file that detects writes, and truncation: reading truncated pages would end the process."""
 
     def opened(self, path: str, state: os.stat_result) -> None:
         self._path, self._state, self._looked = path, _state_of(state), -math.inf
@@ -99,10 +89,7 @@ class MappedFile(mmap.mmap):
         self._looked = moment
 
     def read_into(self, out: memoryview, start: int) -> bool:
-        """Read into `out` without mapping, in half the time.
-
-        Reading fails (False) if the file was renamed or removed; the bytes are still mapped then.
-        """
+        """Read into `out` without mapping, in half the time; False if the file was renamed or removed."""
         with contextlib.suppress(OSError), open(self._path, "rb", buffering=0, opener=_without_waiting) as file:
             if self._is_own(os.fstat(file.fileno())):
                 file.seek(start)
@@ -112,7 +99,7 @@ class MappedFile(mmap.mmap):
         return False
 
     def _is_own(self, found: os.stat_result) -> bool:
-        """False for a replacement; a changed file raises `FileChangedError`."""
+        """False for a replacement, which keeps the mapped bytes."""
         now = _state_of(found)
         if now != self._state and now[:2] == self._state[:2]:
             problem = "the file was cut or written to after it was opened"
@@ -130,10 +117,7 @@ def check_unchanged(data: memoryview) -> None:
 
 
 def open_artifact(path: PathLike, what: str, advice: str) -> MappedFile:
-    """Map a file read-only.
-
-    Messages name it `what`, with an article ("an ETDump"), and say with `advice` how to make one.
-    """
+    """Map a file read-only; messages name it `what` ("an ETDump") and say with `advice` how to make one."""
     name = path_of(path, what)
     try:
         with open_plain(name) as file:
@@ -157,7 +141,7 @@ def open_artifact(path: PathLike, what: str, advice: str) -> MappedFile:
 
 
 def path_of(path: object, what: str) -> str:
-    """The text of a path; `UsageError` if it is neither `str` nor `os.PathLike`."""
+    """Raises `UsageError` if the path is neither `str` nor `os.PathLike`."""
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(name, str):
         raise UsageError(f"{what} must be given by its path, found {type(path).__name__}")
@@ -171,7 +155,6 @@ def path_of(path: object, what: str) -> str:
 
 
 def open_plain(name: str) -> BinaryIO:
-    """Open a file without blocking on a pipe."""
     return open(name, "rb", opener=_without_waiting)
 
 
@@ -200,7 +183,7 @@ class Residency:
 
 
 class _BytesFile(io.RawIOBase):
-    """A readable file without the copy that `io.BytesIO` makes."""
+    """Spares the copy that `io.BytesIO` makes."""
 
     def __init__(self, data: memoryview) -> None:
         self._data, self._at = data, 0
@@ -232,7 +215,7 @@ def as_file(data: memoryview) -> io.BufferedReader:
 
 @contextmanager
 def open_archive(data: memoryview) -> Generator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
-    """A zip archive and its members; `ValueError` if it is damaged, a name occurs twice, or members overlap."""
+    """`ValueError` if the archive is damaged, a name occurs twice, or members overlap."""
     try:
         with zipfile.ZipFile(as_file(data)) as archive:
             members: dict[str, zipfile.ZipInfo] = {}
@@ -250,13 +233,12 @@ def open_archive(data: memoryview) -> Generator[tuple[zipfile.ZipFile, dict[str,
 
 
 def stored_bytes(data: memoryview, info: zipfile.ZipInfo) -> memoryview:
-    """A view of the member's bytes; raises as `stored_at`."""
     start = stored_at(data, info)
     return data[start : start + info.file_size]
 
 
 def stored_at(data: memoryview, info: zipfile.ZipInfo) -> int:
-    """Offset of a member; `ValueError` if it is compressed, encrypted, or missing."""
+    """Raises `ValueError` if the member is compressed, encrypted, or missing."""
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
         raise ValueError(f"the member {info.filename} is compressed or encrypted, not stored as it is")
     head = bytes(data[info.header_offset : info.header_offset + _LOCAL_HEADER])
@@ -269,11 +251,10 @@ def stored_at(data: memoryview, info: zipfile.ZipInfo) -> int:
 
 @contextmanager
 def whole_file(path: PathLike, what: str, *, through: bool = True) -> Generator[Path]:
-    """Yield a temporary path; its content becomes that of `path` at the end.
+    """Yield a temporary path; its content becomes that of `path` at the end, unless an error is raised.
 
-    A link's file is replaced; without `through`, the link itself, for files that etviz names in a folder of others. A
-    device, a pipe, and a file whose folder takes no other are written into. Until the end only the owner can read the
-    content. An earlier file stays after an error or an interrupt. `what` has an article: "the report".
+    A link's file is replaced; without `through`, the link. A device, a pipe, and a file whose folder takes no other are
+    written into. Until the end only the owner can read the content. `what` has an article: "the report".
     """
     target = check_target(path, what) if through else Path(path)
     try:
@@ -293,7 +274,6 @@ def whole_file(path: PathLike, what: str, *, through: bool = True) -> Generator[
 
 
 def _is_replaced(target: Path) -> bool:
-    """False for a device, a pipe, a descriptor, and a file whose folder takes no other."""
     if _is_descriptor(target) or (target.exists() and not target.is_file()):
         return False
     return not target.exists() or os.access(target.parent, os.W_OK | os.X_OK)
@@ -305,7 +285,6 @@ def _is_descriptor(target: Path) -> bool:
 
 
 def _followed(path: Path) -> Path:
-    """The file that a link names in the end, or the descriptor."""
     for _ in range(_MOST_LINKS):
         if _is_descriptor(path) or not path.is_symlink():
             return path
@@ -324,9 +303,9 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def whole_files(folder: Path) -> Generator[Path]:
-    """Yield a temporary folder inside `folder`; its files are moved to `folder` at the end.
+    """Yield a temporary folder; its files are moved to `folder` at the end, and mapped ones keep their content.
 
-    Mapped files keep their content. `UsageError` if `folder` can't be written to.
+    `UsageError` if `folder` can't be written to.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -345,7 +324,7 @@ def whole_files(folder: Path) -> Generator[Path]:
 
 @contextmanager
 def only_user(folder: Path) -> Generator[None]:
-    """Lock a folder, created if missing; `UsageError` if another process holds it, or it can't be written to."""
+    """`UsageError` if another process holds the folder, or it can't be written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = open(folder / _LOCK, "wb")  # noqa: PTH123, SIM115 - closed below
@@ -392,7 +371,7 @@ def _workshop(parent: Path) -> Generator[Path]:
 
 
 def check_target(path: PathLike, what: str) -> Path:
-    """Refuse a folder and names that are invalid or can't be written, before any work; follow links."""
+    """Refuse a folder and names that are invalid or can't be written; follow links."""
     target = Path(path_of(path, what))
     try:
         target = _followed(target)
@@ -422,10 +401,7 @@ def _unwritable(path: PathLike, what: str, error: OSError) -> ArtifactError:
 
 @contextmanager
 def room_for(*folders: PathLike) -> Generator[None]:
-    """Turn any failure on a full disk, of these folders or the temporary one, into an `ArtifactError`.
-
-    The check runs before temporary files are removed.
-    """
+    """Turn any failure on a full disk into an `ArtifactError`, before temporary files are removed."""
     try:
         yield
     except ArtifactError:

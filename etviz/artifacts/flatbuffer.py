@@ -1,8 +1,7 @@
 """Checked, vectorised reading of flatbuffers.
 
-Upstream's `flatbuffers` runtime trusts every offset; this reader checks each one, and each length. All tables of a
-vector are read together, one column per field: thousands of events take milliseconds. The schema's depth is fixed, so
-cyclic offsets can't loop. A budget proportional to the file bounds the work.
+Upstream's runtime trusts every offset and length; this reader checks each. The schema's depth is fixed, so cyclic
+offsets can't loop. A budget proportional to the file bounds the work.
 """
 
 from __future__ import annotations
@@ -44,13 +43,12 @@ class FlatBuffer:
         )
 
     def spend(self, cost: int, where: int) -> None:
-        """Account for `cost` bytes of results; raise if the file claims far more than it holds."""
+        """Account for `cost` bytes of results."""
         self._left -= cost
         if self._left < 0:
             raise self.damaged("its tables claim far more content than the file can hold", where)
 
     def require(self, ok: npt.NDArray[np.bool_], at: Ints, problem: str) -> None:
-        """Raise unless all of `ok`, naming the first failing position of `at`."""
         if not ok.all():
             raise self.damaged(problem, int(at[np.argmin(ok)]))
 
@@ -66,7 +64,6 @@ class FlatBuffer:
         return view[at]
 
     def root(self, at: int = 0) -> FlatTables:
-        """The root table; its offset is stored at byte `at`."""
         start = np.array([at], np.int64)
         return FlatTables(self, start + self.gather(start, "<u4"))
 
@@ -177,11 +174,9 @@ class Vectors:
     dtype: str
 
     def ends(self) -> Ints:
-        """Cumulative ends, (n,)."""
         return np.cumsum(self.length)
 
     def positions(self) -> Ints:
-        """Byte position of each element of all vectors."""
         total = int(self.length.sum())
         first = self.ends() - self.length
         width = np.dtype(self.dtype).itemsize

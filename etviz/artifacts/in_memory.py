@@ -11,10 +11,7 @@ from etviz.errors import UsageError
 
 
 def as_files(artifacts: Mapping[str, Any]) -> tuple[dict[str, Any], Scratch | None]:
-    """Return artifacts as paths, and the temporary folder of artifacts in memory.
-
-    Values are paths, None, bytes, or objects with upstream's ``save(path)``; others raise `UsageError`.
-    """
+    """Artifacts as paths, and the temporary folder of bytes and of objects with upstream's ``save(path)``."""
     files, scratch = dict(artifacts), None
     for kind, value in artifacts.items():
         is_bytes = isinstance(value, (bytes, bytearray, memoryview))

@@ -55,12 +55,8 @@ def read_inputs(
     its type: ``x.bin:float32:1x3x224x224``. Files with one input each make an execution when there are as many as the
     method takes.
 
-    Raises
-    ------
-    ArtifactError
-        If a file is too large, or has another length than its input.
-    UsageError
-        If a raw file's dtype or shape is not known, or files of one input each do not fill the last execution.
+    An `ArtifactError` if a file is too large or has another length than its input, a `UsageError` if a raw file's dtype
+    or shape is not known, or the last execution is incomplete.
     """
     if isinstance(path, (str, os.PathLike)):
         return _read(os.fspath(path), 0, method, graph)
@@ -108,7 +104,7 @@ def _runs(found: Any, names: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def read_values(path: PathLike) -> Any:
-    """The content of a file with an ending of `READABLE`: a tensor, or lists, tuples, dicts and plain values."""
+    """The content of a file with an ending of `READABLE`."""
     reader = _READERS[Path(path).suffix.lower()]
     with memoryview(open_artifact(path, "a file with inputs", _ADVICE)) as data:
         try:
@@ -183,7 +179,6 @@ READABLE: Final = tuple(_READERS)
 
 
 def _ordered(names: list[str], expected: Sequence[str]) -> list[str]:
-    """Names in the expected order; else by their last numbers if all have one, else sorted."""
     if set(names) == set(expected):
         return list(expected)
     numbers = [re.findall(r"\d+", name) for name in names]

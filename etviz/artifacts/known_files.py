@@ -1,7 +1,7 @@
 """Remembers which files this user's etviz wrote here, or a child process evaluated without harm.
 
-Device, inode, size and times of change identify a file, so a copy counts as another one. The ledger holds recent
-digests and is readable by its owner only. If it can't be read or written, no file is known.
+Device, inode, size and times identify a file, so a copy counts as another one. The ledger is readable by its owner
+only. If it can't be read or written, no file is known.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST: Final = 4000
 
 
 def identity(path: PathLike) -> str:
-    """A digest of this state of a file on this machine; raises `OSError`."""
+    """Raises `OSError`."""
     found = Path(path).stat()
     parts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
@@ -74,7 +74,7 @@ def note_whole(path: PathLike) -> None:
 
 
 def alike(files: Mapping[str, PathLike], what: str) -> str:
-    """A digest of the claim that these states of files agree in `what`; empty if a file is missing."""
+    """A digest of the claim that these files agree in `what`; empty if one is missing."""
     try:
         digests = {kind: identity(path) for kind, path in files.items()}
     except OSError:
@@ -108,7 +108,6 @@ def _read() -> list[str]:
 
 
 def _found(digests: Iterable[str]) -> set[str]:
-    """The digests that are in the ledger, marked as recently used."""
     known = {digest: at for at, digest in enumerate(_read())}
     found = known.keys() & set(digests)
     if any(known[digest] < _MOST // 2 and len(known) > _MOST // 2 for digest in found):

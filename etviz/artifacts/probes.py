@@ -1,4 +1,4 @@
-"""``probes.json`` beside a program's probes: the probe and the output that return each instruction's value."""
+"""``probes.json``: the probe and the output that return each instruction's value."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from etviz.errors import ArtifactError
 
 FILE: Final = "probes.json"
 MODEL: Final = "model"
-"""Name for the outputs of the unmodified program."""
 MAGIC: Final = 0x6574_7669_7A70
-"""First number of a probe's last output."""
 VERSION: Final = 1
 _ADVICE: Final = "make the probes again with etviz.probe()"
 
@@ -25,8 +23,7 @@ _ADVICE: Final = "make the probes again with etviz.probe()"
 class ProbeValue:
     """One value among a probe's outputs, named if it is `inside` a delegate.
 
-    `shape` is an upper bound if it is `dynamic`, known at run time only; `order` lists dimensions from outermost to
-    innermost in memory.
+    `shape` is an upper bound if it is `dynamic`; `order` lists dimensions from outermost to innermost in memory.
     """
 
     instruction: int
@@ -73,7 +70,7 @@ def write_table(table: ProbeTable, path: PathLike) -> None:
 
 
 def read_table(path: PathLike) -> ProbeTable:
-    """Read a table; `ArtifactError` for impossible numbers, too."""
+    """`ArtifactError` for impossible numbers, too."""
     try:
         body = parse_json(memoryview(open_artifact(path, "a table of probes", _ADVICE)))
         if not isinstance(body, dict) or body.get("format") != "etviz-probes":
@@ -121,7 +118,6 @@ def _check(probes: tuple[ProbeEntry, ...], own: int) -> None:
 
 
 def find_table(*beside: PathLike | None) -> ProbeTable | None:
-    """The table in one of these folders, or beside one of these files."""
     for path in beside:
         if path is None:
             continue

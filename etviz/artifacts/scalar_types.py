@@ -1,4 +1,4 @@
-"""The scalar type codes of `executorch/schema/scalar_type.fbs`, shared by all artifacts, and their NumPy dtypes."""
+"""The scalar type codes of `executorch/schema/scalar_type.fbs`, and their NumPy dtypes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScalarType:
-    """The element type of a tensor, by its name in torch.
-
-    `numpy` is the little-endian dtype of its bytes; for bfloat16 and float8, of their bits.
-    """
+    """`numpy` is the little-endian dtype of an element's bytes; for bfloat16 and float8, of its bits."""
 
     code: int
     name: str
@@ -54,14 +51,13 @@ SCALAR_TYPES: dict[int, ScalarType] = {
     )
 }
 ITEM_SIZES = {item.name: item.itemsize for item in SCALAR_TYPES.values()}
-"""By the name in torch."""
 _OPAQUE: Final = frozenset(("qint8", "quint8", "qint32", "bits16"))
 """Types without computation in torch. Viewing bytes as a type that needs a scale ends the process."""
 READ_TYPES = {item.name: item for item in SCALAR_TYPES.values() if item.name not in _OPAQUE}
 
 
 def torch_dtype(name: str) -> torch.dtype | None:
-    """The dtype with which torch reads the elements of a type, or None.
+    """None for types that torch can't read.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Temporary folders that are removed even if their process is killed.
 
-Each folder is locked while in use; the system unlocks it when its process dies. The next process that makes a folder
-or loads files removes unlocked ones.
+Each folder is locked while in use; the system unlocks it when its process dies. The next process that makes a folder or
+loads files removes unlocked ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LONGEST: Final = 5.0
 class Scratch:
     """A new folder, readable by its owner only, removed with this object or with the process.
 
-    In a `folder` other than the system's temporary one, which raises `OSError`, its name begins with a dot.
+    Outside the system's temporary folder, its name begins with a dot, and failures raise `OSError`.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -79,7 +79,6 @@ def _lock(name: str | Path) -> int | None:
 
 
 def sweep() -> None:
-    """Remove what killed processes left in the temporary folder, once per process."""
     _sweep(Path(tempfile.gettempdir()), _PREFIX)
 
 

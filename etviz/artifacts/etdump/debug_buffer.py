@@ -1,6 +1,6 @@
 """The debug buffer: raw tensors that an ETDump refers to.
 
-The file has no header, length or checksum, and the Python bindings write it at full capacity.
+It has no header, length or checksum, and the Python bindings write it at full capacity.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class DebugBuffer:
 
     @property
     def data(self) -> memoryview:
-        """The whole file; `ArtifactError` if it changed since it was opened."""
+        """`ArtifactError` if the file changed since it was opened."""
         check_unchanged(self._data)
         return self._data
 
@@ -65,12 +65,12 @@ class DebugBuffer:
         check_unchanged(self._data)
 
     def raw(self, ref: TensorRef) -> memoryview:
-        """Bytes in memory order, as a view; `ArtifactError` if they can't be in this file."""
+        """Bytes in memory order; `ArtifactError` if they can't be in this file."""
         nbytes = self._checked_size(ref)
         return self.data[ref.offset : ref.offset + nbytes] if nbytes else self.data[:0]
 
     def tensor(self, ref: TensorRef) -> torch.Tensor:
-        """A view of the mapped file with the tensor's sizes and strides."""
+        """A view of the mapped file."""
         import torch
 
         size, layout = self._checked_size(ref), ref.layout
@@ -135,7 +135,7 @@ class DebugBuffer:
                 raise self._impossible(second, f"overlaps the one at offset {first.offset} of the same execution")
 
     def is_blank(self, refs: Iterable[TensorRef]) -> bool:
-        """True if there are tensors and all their bytes are zero: the buffer was never filled."""
+        """True if there are tensors and all their bytes are zero."""
         read = 0
         for start, end in sorted({(ref.offset, ref.offset + self._checked_size(ref)) for ref in refs}):
             for at in range(max(start, read), end, _BLOCK):
@@ -184,10 +184,7 @@ class DebugBuffer:
 
 
 def first_misplaced(refs: Iterable[TensorRef]) -> int | None:
-    """The first offset at which the runtime would not have written, or None.
-
-    The runtime aligns each value relative to the end of the one before it.
-    """
+    """The first offset that breaks the runtime's alignment, relative to the end of the value before."""
     placed = [ref for ref in refs if ref.offset >= 0]
     if not all(ref.layout.scalar_type in SCALAR_TYPES for ref in placed) or len(placed) < 2:
         return None

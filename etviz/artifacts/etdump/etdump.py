@@ -1,7 +1,6 @@
 """ETDump: the runtime's recording, read from the flatbuffer.
 
-Upstream's reader rejects a whole dump that has one float16 tensor. This reader keeps unknown values, reads what a
-damaged dump still holds, and lists what is missing.
+Upstream's reader rejects a whole dump that has one float16 tensor. This one reads what a damaged dump still holds.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _KNOWN_VERSION: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class RunBlock:
-    """Named "Default" for loading, "Execute" for runs; `bundled_input_index` is the bundled test case, or None."""
+    """Named "Default" for loading, "Execute" for runs; `bundled_input_index` is the bundled test case."""
 
     name: str
     bundled_input_index: int | None
@@ -41,7 +40,7 @@ class RunBlock:
 
 @dataclass(frozen=True, slots=True)
 class ETDump:
-    """`problems` are sentences about doubtful parts; `made` is True if etviz made the dump."""
+    """`problems` are sentences about doubtful parts; `made`: etviz made the dump."""
 
     path: str
     blocks: tuple[RunBlock, ...]

@@ -1,4 +1,4 @@
-"""The events of an ETDump in the order in which they ended: timed ones as columns, logged values as records."""
+"""The events of an ETDump in the order in which they ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TENSOR_LIST: Final = _KINDS.index("tensor_list")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Type, sizes and strides in elements; `nbytes` is 0 for an unknown scalar type."""
+    """Strides in elements; `nbytes` is 0 for an unknown scalar type."""
 
     scalar_type: int
     sizes: tuple[int, ...]
@@ -39,7 +39,7 @@ class Layout:
 
     @property
     def dtype(self) -> str:
-        """The name in torch ("float32"), or "unknown(99)"."""
+        """The name in torch, or "unknown(99)"."""
         return scalar_type_name(self.scalar_type)
 
 
@@ -52,12 +52,11 @@ class TensorRef:
 
 
 class DebugEvent(NamedTuple):
-    """A value that the runtime logged.
+    """A value that the runtime logged; chain -1 marks the framework's own, without an instruction id.
 
-    Chain -1 marks the framework's own values, without an instruction id. `delegate_debug_id` is the backend's
-    identifier of a value inside a delegate. `kind` is "tensor", "tensor_list", "int", "float", "double", "bool",
-    "string", "null" or "unknown(…)"; the format can't hold a string's `value`. `is_output` marks outputs of the
-    program, `restored` values whose place etviz derived (`lost_values.py`).
+    `delegate_debug_id` is the backend's identifier of a value inside a delegate. `kind` is "tensor", "tensor_list",
+    "int", "float", "double", "bool", "string", "null" or "unknown(…)"; the format can't hold a string's `value`.
+    `is_output` marks outputs of the program, `restored` values whose place etviz derived.
     """
 
     chain: int
@@ -80,8 +79,8 @@ class ProfileEvents:
     """Timed events as columns.
 
     `name` is "OPERATOR_CALL", "DELEGATE_CALL", "Method::execute", a kernel's name, or None inside a delegate. `chain`
-    (-1: the framework) and `instruction_id` are int64; `delegate_debug_id` is int, str or None; `start` and `end` are
-    uint64, in units of the device's clock.
+    is -1 for the framework; `delegate_debug_id` is int, str or None; `start` and `end` are in units of the device's
+    clock.
     """
 
     name: npt.NDArray[np.object_]

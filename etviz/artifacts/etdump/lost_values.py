@@ -1,7 +1,6 @@
-"""Restores float16 and bfloat16 values that an ETDump lost.
+"""Restores float16 and bfloat16 values, which the runtime writes into the debug buffer and fails to describe.
 
-The runtime writes such a tensor into the debug buffer and fails to describe it in the ETDump. The timed calls and the
-program give the offsets; values are restored only if every described value lies exactly at its derived offset.
+The timed calls and the program give the offsets, if every described value lies exactly at its derived offset.
 """
 
 from __future__ import annotations
@@ -41,14 +40,13 @@ class _LostValue:
 
 
 class _MismatchError(Exception):
-    """The ETDump does not fit the method."""
+    pass
 
 
 def restore_lost_values(dump: ETDump, method: Method, buffer: DebugBuffer) -> ETDump:
     """Add the lost values to a dump of executions of `method` only.
 
-    A sentence in `problems` counts them, or says why their places are ambiguous. Lists of 16-bit tensors stay lost: the
-    runtime writes only the first.
+    Lists of 16-bit tensors stay lost: the runtime writes only the first.
     """
     if not dump.problems:
         return dump
@@ -99,8 +97,6 @@ def _follow(
 
 
 class _Cursor:
-    """The writer's position in the debug buffer, and the spans already written."""
-
     def __init__(self, start: int, alignment: int) -> None:
         self.at = start
         self.written: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""The values that one execution logged, by instruction, as torch tensors over the mapped buffer."""
+"""The values that one execution logged, by instruction, over the mapped buffer."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ _TENSORS = ("tensor", "tensor_list")
 class RuntimeLog:
     """The values of one block; none without a buffer.
 
-    `written` has, by instruction that writes to its arguments, the number of results and where later calls log them
-    (`etviz.graph.state.seen_later`). `problems` says why an instruction's value can't be read.
+    `written` has, by instruction that writes to its arguments, the number of results and where later calls log them.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class RuntimeLog:
         return sorted(self._stored)
 
     def values(self, instruction: int) -> list[Any]:
-        """What an instruction logged; None marks an unreadable value."""
+        """None marks an unreadable value."""
         return [self._value(item, instruction) for item in self._stored.get(instruction, ())]
 
     def some_values(self, instruction: int, first: int, count: int) -> list[Any]:
@@ -81,7 +80,6 @@ class RuntimeLog:
         return [self._value(item, instruction) for item in stored[-count:]]
 
     def inside(self, instruction: int) -> list[tuple[int | str, Any]]:
-        """The values that a backend logged inside its call, with its identifiers."""
         return [(identifier, self._value(item, instruction)) for identifier, item in self._inside.get(instruction, ())]
 
     def outputs(self) -> list[Any]:

@@ -1,7 +1,6 @@
-"""Finds the events in an ETDump whose top structure is broken.
+"""Finds the events in an ETDump whose writer stopped at an unsupported tensor type.
 
-The runtime's writer stops at an unsupported tensor type, with complete events in the bytes. It fills its buffer from
-the end, so later events have lower addresses.
+The writer fills its buffer from the end, so later events have lower addresses.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _DEBUG: Final = ((10, (0, 0, 4)), {2})
 
 
 def salvage_events(buffer: FlatBuffer) -> list[tuple[str, Events]]:
-    """Return name and complete events of each block found, in execution order."""
+    """Name and complete events of each block, in execution order."""
     at = np.concatenate([_candidates(buffer, start) for start in range(4, max(buffer.size, 5), _STEP)])
     at = _readable(buffer, at[::-1])
     if not len(at):

@@ -17,15 +17,11 @@ if TYPE_CHECKING:
 
 _CODES: Final = {item.name: item.code for item in SCALAR_TYPES.values()}
 ALIGNMENT: Final = 64
-"""Bytes to whose multiples values are aligned."""
 _SCALARS: Final = {bool: "bool", int: "int", float: "double"}
 
 
 class ValueWriter:
-    """Writes tensors one after another into a debug buffer.
-
-    Without `readable` their memory order is unknown, and tensors of two and more dimensions are left out.
-    """
+    """Writes tensors into a debug buffer; if not `readable`, those of two and more dimensions are left out."""
 
     def __init__(self, path: Path, *, readable: bool = True, append: bool = False) -> None:
         self.path, self._readable = path, readable
@@ -40,7 +36,6 @@ class ValueWriter:
         inside: int | str | None = None,
         output: bool = False,
     ) -> Iterator[DebugEvent]:
-        """The events of an instruction that logged these values; None is unknown."""
         for value in values:
             kind, stored = self.value(value)
             yield DebugEvent(chain, instruction, inside, kind, stored, is_output=output)

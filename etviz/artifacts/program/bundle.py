@@ -29,10 +29,9 @@ _SCALARS: Final = {2: (int, "<i8"), 3: (bool, "<u1"), 4: (float, "<f8")}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BundledTensor:
-    """A tensor of a test case.
+    """A tensor of a test case, in stored memory order.
 
-    `data` is a read-only view in stored memory order. Types that NumPy lacks come as bits: uint16 for bfloat16, uint8
-    for float8.
+    Types that NumPy lacks come as bits: uint16 for bfloat16, uint8 for float8.
     """
 
     dtype: str

@@ -1,4 +1,4 @@
-"""A `.ptd`: named data that a program keeps outside its `.pte`, read without copying."""
+"""A `.ptd`: named data that a program keeps outside its `.pte`."""
 
 from __future__ import annotations
 

@@ -28,10 +28,7 @@ class LoggedValue(NamedTuple):
 
 
 def logged_values(method: Method) -> Iterator[LoggedValue]:
-    """The values that one execution logs, in logging order, each instruction once.
-
-    Kernel calls log their results, delegate calls all their arguments, and the method its outputs.
-    """
+    """In logging order, each instruction once."""
     for instruction in method.instructions:
         for value in logged_by(method, instruction):
             yield LoggedValue((instruction.chain, instruction.index), value)
@@ -49,11 +46,11 @@ def logged_by(method: Method, instruction: Instruction) -> tuple[int, ...]:
 
 
 def debug_buffer_bytes(program: Program, method: str = "forward") -> int:
-    """Upper bound of the debug buffer of one execution of a method, in bytes.
+    """Upper bound of the debug buffer of one execution, in bytes.
 
-    Each logged tensor counts with its largest sizes, rounded up to the runtime's alignment, times the maximum number
-    of runs of its instruction. Unbounded shapes count as described. A loop counts once if its number of rounds is not
-    a tensor's size. `UsageError` without this method.
+    Each logged tensor counts with its largest sizes, aligned, times the maximum number of runs of its instruction.
+    Unbounded shapes count as described. A loop counts once if its number of rounds is not a tensor's size. `UsageError`
+    without this method.
     """
     plan = program.method(method)
     rounds = _rounds(plan)

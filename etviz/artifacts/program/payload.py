@@ -1,4 +1,4 @@
-"""What a program holds for one delegate: the bytes that the backend executes, and what explains them."""
+"""The bytes that a backend executes for one delegate, and what explains them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Specification:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A delegate's bytes, the program's named data, and the specification if the record has one."""
+    """A delegate's bytes, the program's named data, and the record's specification."""
 
     data: memoryview
     named: Mapping[str, memoryview | bytes]

@@ -60,10 +60,9 @@ class TensorSpec:
     """A tensor as the program describes it.
 
     `sizes` are an upper bound if `dynamism` is "dynamic_bound", and meaningless if it is "dynamic_unbound" (else
-    "static"). `dim_order` lists dimensions from outermost to innermost in memory; (0, 2, 3, 1) is channels-last.
-    `data_index` is 0 without initial data. `memory` is the planned (memory id, offset), None for constants and data
-    that the caller provides. `external` data is in a `.ptd`. `name` is the qualified name that the program keeps for
-    mutable buffers.
+    "static"). `dim_order` lists dimensions from outermost to innermost; (0, 2, 3, 1) is channels-last. `data_index` is
+    0 without initial data. `memory` is the planned (memory id, offset), None for constants and data that the caller
+    provides. `external` data is in a `.ptd`. `name` is kept for mutable buffers.
     """
 
     scalar_type: int
@@ -81,7 +80,7 @@ class TensorSpec:
 
     @property
     def nbytes(self) -> int:
-        """Bytes at the upper bound of its sizes; 0 for an unknown scalar type."""
+        """Upper bound; 0 for an unknown scalar type."""
         known = SCALAR_TYPES.get(self.scalar_type)
         return math.prod(self.sizes) * known.itemsize if known else 0
 
@@ -106,8 +105,8 @@ class ProgramValue:
     """One slot of a method's value table.
 
     `kind` is "tensor", "int", "bool", "double", "string", "null", "int_list", "double_list", "bool_list",
-    "tensor_list", "optional_tensor_list" or "unknown(…)". Elements of "int_list", "tensor_list" and
-    "optional_tensor_list" are value ids (None for an absent tensor).
+    "tensor_list", "optional_tensor_list" or "unknown(…)". Elements of "int_list" and lists of tensors are value ids
+    (None if absent).
     """
 
     kind: str
@@ -120,12 +119,11 @@ class ProgramValue:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction.
+    """`kind` is "kernel", "delegate", "move", "jump" (if false), "free" or "unknown(…)".
 
-    `kind` is "kernel", "delegate", "move", "jump" (if false), "free" or "unknown(…)"; a kernel's `operator` is like
-    "aten::add.out". `args`, `inputs` (read) and `outputs` (written) are value ids; a kernel's `args` are the operator's
-    arguments, then its result again, a delegate's its inputs, then outputs. `delegate` is an index into the method's
-    backends, `target` where a jump continues if its input is false.
+    A kernel's `operator` is like "aten::add.out". `args`, `inputs` (read) and `outputs` (written) are value ids; a
+    kernel's `args` are the operator's arguments, then its result again, a delegate's its inputs, then outputs.
+    `delegate` is an index into the method's backends, `target` where a jump continues if its input is false.
     """
 
     chain: int
@@ -143,8 +141,8 @@ class Instruction:
 class Method:
     """An entry point of the program.
 
-    `instructions` are of all chains, in order (programs have one today). `backends` ("XnnpackBackend"), `compile_specs`
-    ((key, value) pairs) and `payloads` ((True, segment) or (False, index of inline data)) are by delegate.
+    `backends` ("XnnpackBackend"), `compile_specs` and `payloads` ((True, segment) or (False, index of inline data)) are
+    by delegate.
     """
 
     name: str
@@ -188,7 +186,6 @@ class Method:
         return None if instruction.delegate is None else self.backends[instruction.delegate]
 
     def tensors(self, value_id: int) -> tuple[int, ...]:
-        """The value, or a list's elements."""
         value = self.values[value_id]
         if value.kind == "tensor":
             return (value_id,)
@@ -205,8 +202,8 @@ class Method:
 class Program:
     """A program file.
 
-    `constants` are starts of data, by data index; `named` data is shared by delegates (XNNPACK's weights), by key;
-    `external` constants are in a `.ptd`, by name.
+    `constants` are by data index; `named` data is shared by delegates (XNNPACK's weights), by key; `external` constants
+    are in a `.ptd`, by name.
     """
 
     path: str
@@ -218,7 +215,7 @@ class Program:
     external: Mapping[str, memoryview] = field(default_factory=dict)
 
     def payload(self, method: str, instruction: int) -> memoryview | None:
-        """The bytes that a delegate call's backend executes, None if the file lacks them."""
+        """The bytes that a delegate call's backend executes."""
         plan = self.method(method)
         delegates = (call.delegate for call in plan.instructions if call.index == instruction)
         delegate = next(delegates, None)
@@ -229,7 +226,7 @@ class Program:
         return data[at] if at < len(data) else None
 
     def constant(self, spec: TensorSpec) -> memoryview | None:
-        """Bytes in memory order, None if the program has none."""
+        """Bytes in memory order."""
         if spec.external:
             data = self.external.get(spec.name, memoryview(b""))
         elif 0 < spec.data_index < len(self.constants) and spec.memory is None:
@@ -529,7 +526,7 @@ def _flow(
     values: Sequence[ProgramValue],
     written: set[int],
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Inputs and outputs; a delegate's outputs are the last arguments not written before."""
+    """A delegate's outputs are the last arguments not written before."""
     if operator == _APPEND:
         return args, args[:1]
     if kind == "kernel":

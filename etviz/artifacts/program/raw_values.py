@@ -45,10 +45,7 @@ def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def write_inputs(folder: Path, values: Sequence[Any], method: Method | None = None, prefix: str = "input") -> list[str]:
-    """Write the inputs of one execution as raw files, in the memory order that the method gives.
-
-    Returns names as a runner takes them, with ``:`` and the shape if it is dynamic.
-    """
+    """Returns names as a runner takes them, with ``:`` and the shape if it is dynamic."""
     named = []
     for at, value in enumerate(values):
         path = folder / f"{prefix}-{at}.bin"
@@ -80,7 +77,6 @@ def read_tensor(path: PathLike, dtype: str, sizes: Sequence[int], order: Sequenc
 
 
 def read_number(path: PathLike, kind: str) -> int | float | bool:
-    """An "int", "double" or "bool"."""
     dtype = _NUMBERS[kind]
     return np.frombuffer(_read(path, dtype.itemsize, f"one number ({kind})"), dtype)[0].item()
 

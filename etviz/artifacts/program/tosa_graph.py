@@ -27,7 +27,6 @@ _OPERATORS: Final = {
     2: "AVG_POOL2D", 3: "CONV2D", 5: "DEPTHWISE_CONV2D", 8: "MAX_POOL2D", 10: "TRANSPOSE_CONV2D", 57: "RESHAPE",
     61: "TRANSPOSE", 64: "RESIZE", 67: "CONST", 75: "CONST_SHAPE",
 }  # fmt: skip
-"""Operators that etviz tells from others, by number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class TosaOperator:
 
 @dataclass(frozen=True, slots=True)
 class TosaTensor:
-    """Shape and dtype of a tensor; `constant` if the file holds its content."""
+    """A tensor, `constant` if the file holds its content."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -64,7 +63,7 @@ def is_tosa(data: memoryview | bytes) -> bool:
 
 
 def read_tosa(data: memoryview | bytes) -> TosaGraph:
-    """Read a TOSA flatbuffer; `UsageError` if it has another version than 1."""
+    """`UsageError` if it has another version than 1."""
     root, block = _block(data)
     version = root.table(0)
     numbers = [int(version.scalar(at, "<i4", -1)[0]) for at in range(3)]
@@ -115,7 +114,6 @@ def returning(data: memoryview | bytes, names: Sequence[str]) -> bytes:
 
 
 def _block(data: memoryview | bytes) -> tuple[FlatTables, FlatTables]:
-    """The root table, and the first block of the first region."""
     root = FlatBuffer(data, "the delegate's TOSA graph", "TOSA graph", _ADVICE).root()
     blocks = root.vectors(1).tables().vectors(1).tables()
     if not len(blocks):

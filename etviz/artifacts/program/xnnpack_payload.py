@@ -1,7 +1,6 @@
 """The operators of an XNNPACK delegate, from the program's bytes, and how two payloads differ.
 
-Nodes carry the debug handles of their operators. The program that ran may hold other weights or another padding than
-the reference lowers to.
+The program that ran may hold other weights or another padding than the reference lowers to.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class UnpackedPayload:
         return node["xnode_union_type"], node["xnode_union"] or {}
 
     def tensors(self) -> dict[int, Json]:
-        """The graph's values by id, as ``{"tensor_value": …, "quant_params": …}``."""
+        """By id: ``{"tensor_value": …, "quant_params": …}``."""
         values = (value["xvalue_union"] or {} for value in self.graph["xvalues"])
         whole = [value if "tensor_value" in value else {"tensor_value": value} for value in values]
         return {value["tensor_value"]["id_out"]: value for value in whole}
@@ -69,7 +68,7 @@ class UnpackedPayload:
 class Origin:
     """Debug handles of an output's operators, and the delegate's inputs.
 
-    `slices` are the operators that take a part along one axis: debug handle and start of the part.
+    `slices` take a part along one axis: debug handle and start of the part.
     """
 
     handles: frozenset[int]
@@ -95,14 +94,14 @@ class PayloadChange:
 
 
 def unpack(payload: Payload) -> UnpackedPayload:
-    """Read a payload; raises `ArtifactError` or `ValueError` if it is none."""
+    """`ArtifactError` or `ValueError` if it is no payload."""
     flat, constants = xnnpack.parts(payload.data)
     root = FlatBuffer(flat, "the delegate's payload", "XNNPACK payload", _ADVICE).root()
     return UnpackedPayload(_read(root, "XNNGraph")[0], constants, payload.named)
 
 
 def origins(program: Program, method: Method, call: Instruction) -> list[Origin]:
-    """The origin of each output of a delegate call; empty if the payload can't be read."""
+    """By output of a delegate call; empty if the payload can't be read."""
     data = program.payload(method.name, call.index)
     if data is None or method.backend(call) != xnnpack.BACKEND:
         return []
@@ -147,7 +146,7 @@ def pack_graph(unpacked: UnpackedPayload) -> bytes:
 
 
 def changes(ran: UnpackedPayload, own: UnpackedPayload) -> list[PayloadChange] | None:
-    """The nodes of `ran` that differ; None if the structures differ."""
+    """None if the structures differ."""
     if _structure(ran) != _structure(own):
         return None
     found = []
@@ -204,7 +203,7 @@ def _plain(value: Any) -> str:
 
 
 def _writable(value: Any) -> Any:
-    """JSON for the schema's compiler: infinity as a word, absent values left out."""
+    """Infinity as a word, absent values left out."""
     if isinstance(value, dict):
         return {name: _writable(item) for name, item in value.items() if item is not None}
     if isinstance(value, (list, tuple)):

@@ -1,1 +1,1 @@
-"""Recordings made when the program was lowered: the record file and the ETRecord."""
+"""Recordings of a lowering: the record file and the ETRecord."""

@@ -1,4 +1,4 @@
-"""The checksum of a `.pte`. It detects accidental mismatches of record and program, not malice."""
+"""The checksum of a `.pte`, which detects accidental mismatches, not malice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHECKSUM: Final = "checksum"
 
 
 def checksum_of(content: PathLike | bytes | memoryview) -> str:
-    """``xxh3:`` and 32 hexadecimal digits, of a file or of bytes.
+    """``xxh3:`` and 32 hexadecimal digits.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class Verifying:
             note_whole(self._etrecord.path)
 
     def finish(self) -> None:
-        """Wait; `ArtifactError` if a checksum is wrong."""
+        """`ArtifactError` if a checksum is wrong."""
         if self._thread is not None:
             self._thread.join()
         if self._error is not None:

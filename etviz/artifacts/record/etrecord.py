@@ -1,7 +1,6 @@
 """ETRecord: an uncompressed zip of graphs, weights and debug maps, read lazily as slices of the mapped file.
 
-Graphs go through `etviz.graph.from_export`, because upstream's `deserialize` would evaluate expressions found in the
-file.
+Graphs do not go through upstream's `deserialize`: it would evaluate expressions found in the file.
 """
 
 from __future__ import annotations
@@ -118,7 +117,6 @@ class ETRecord:
         return {key: _handles(self.path, value) for key, value in table.items()}
 
     def backends(self, method: str) -> dict[int, str]:
-        """Instruction id → backend id."""
         table = self._table("delegate_map", method)
         return {key: str(value.get("name", "")) for key, value in table.items() if isinstance(value, dict)}
 
@@ -134,7 +132,7 @@ class ETRecord:
     def delegate_info(self, method: str) -> dict[str, Any]:
         """Backends' records about their delegates, by name of the lowered module.
 
-        They are one JSON table (``delegate_info``) with keys like ``forward/lowered_module_0``, or one member each.
+        They are one JSON table with keys like ``forward/lowered_module_0``, or one member each.
         """
         told = self.json("delegate_info")
         found = {str(key): value for key, value in told.items()} if isinstance(told, dict) else {}
@@ -161,7 +159,7 @@ class ETRecord:
 
     @cached_property
     def programs(self) -> list[str]:
-        """Members that hold a program, in the order of their making: the exported one first."""
+        """Members that hold a program, the exported one first."""
         names = [name.removesuffix("_state_dict") for name in self._members if name.endswith("_state_dict")]
         names = [name for name in names if name in self._members]
         return sorted(names, key=lambda name: (not name.startswith("exported_program"), not name.startswith(_EDGE)))
@@ -182,7 +180,6 @@ class ETRecord:
         return next((start + method for start in (_TRANSFORMED, _EDGE) if start + method in self._members), "")
 
     def graph(self, name: str) -> Graph:
-        """A program; `ArtifactError` if there is none."""
         data = self.json(name)
         if data is None:
             raise ArtifactError(self.path, f"there is no program {name}", _ADVICE, where=name)
@@ -207,14 +204,14 @@ class ETRecord:
         return self._tensors.get(name)
 
     def representative_inputs(self) -> Any:
-        """The reference's inputs: a tuple, a list of tuples, or None; raises as `load_all`."""
+        """A tuple, a list of tuples, or None; raises as `load_all`."""
         from etviz.artifacts.record.torch_file import load_all
 
         data = self.member("representative_inputs")
         return None if data is None else load_all(data, self.path, "representative_inputs")
 
     def reference_outputs(self, method: str) -> list[Any]:
-        """What `ETRecord.update_reference_outputs` stored for each set of inputs."""
+        """By `ETRecord.update_reference_outputs`, for each set of inputs."""
         from etviz.artifacts.record.torch_file import load_all
 
         data = self.member("reference_outputs")
@@ -223,7 +220,7 @@ class ETRecord:
         return list(found) if isinstance(found, (list, tuple)) else []
 
     def example_inputs(self, method: str) -> Any:
-        """The export's ``(args, kwargs)``, or None."""
+        """The export's ``(args, kwargs)``."""
         from etviz.artifacts.record.torch_file import load_all
 
         name = f"{_EDGE}{method}_example_inputs"

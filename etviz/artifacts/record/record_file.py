@@ -1,4 +1,4 @@
-"""The record file (`model.etviz`): what exact pairing, introduced error and zoom need beside the `.pte`.
+"""The record file (`model.etviz`), for exact pairing, introduced error and zoom.
 
 A zip with `record.json` (graphs of all methods, location of every constant) and `tensors.safetensors` (what the
 ETRecord lacks). It has a version and the checksum of its `.pte`, and no pickle.
@@ -47,7 +47,7 @@ _ADVICE: Final = "write it again with etviz.record(edge_manager, executorch_mana
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """Location of a constant: a member of the ETRecord (empty: the record's tensors) and a name in it."""
+    """A member of the ETRecord (empty: the record's tensors) and a name in it."""
 
     member: str
     name: str
@@ -57,10 +57,9 @@ class TensorPlace:
 class Record:
     """The lowered program as it was emitted.
 
-    `delegation` holds counts before emission by method: ``{"delegated": {op: n}, "non_delegated": {op: n}, "subgraphs":
-    n}``. `extra` names the tensors that are the representative inputs (``inputs``), and has the keys above.
-    `references` are by method the float graphs of the quantization split. `tensors` are those that no ETRecord has, by
-    name.
+    `delegation` holds counts by method: ``{"delegated": {op: n}, "non_delegated": {op: n}, "subgraphs": n}``. `extra`
+    names the tensors that are the representative inputs (``inputs``), and has the keys above. `references` are by
+    method the float graphs of the quantization split. `tensors` are those that no ETRecord has.
     """
 
     graphs: dict[str, Graph]

@@ -1,6 +1,6 @@
-"""Tensors in safetensors form inside a mapped file, read one at a time.
+"""Tensors in safetensors form inside a mapped file.
 
-The lazy reader of safetensors opens a path; by then the path may name another file.
+The lazy reader of safetensors opens a path, which may name another file by then.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def tensor_checksum(tensor: torch.Tensor) -> str:
 
 
 class StoredTensors(Mapping[str, "torch.Tensor"]):
-    """Tensors by name; the data is the header's length (uint64, little-endian), the header (JSON), the values."""
+    """The data is the header's length (uint64, little-endian), the header (JSON), the values."""
 
     def __init__(self, data: memoryview, checksums: Mapping[str, str], path: str) -> None:
         self._data, self._checksums, self._path = data, checksums, path

@@ -1,9 +1,9 @@
 """Tensors in torch's file format inside an ETRecord, read safely and lazily.
 
-`torch.load` with ``weights_only=True`` is the only reader, so no code in a file runs. The archive is first checked
-to hold no more than its bytes, and every tensor afterwards to be a plain one. In an active fake mode torch reads no
-data but notes each storage's offset, so tensors become slices of the mapped file. The code only pretends that a mode
-is active: a real one takes a second to import and slows every tensor fifteen times.
+`torch.load` with ``weights_only=True`` is the only reader, so no code in a file runs. The archive is first checked to
+hold no more than its bytes. In an active fake mode torch reads no data but notes each storage's offset, so tensors
+become slices of the mapped file. The code only pretends that a mode is active: a real one takes a second to import and
+slows every tensor fifteen times.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _bytes(data: memoryview) -> torch.Tensor:
 
 
 class TensorFiles(ChainMap[str, "torch.Tensor"]):
-    """Several such files as one table; the first file with a name wins."""
+    """Several such files; the first with a name wins."""
 
     def __init__(self, *files: TensorFile) -> None:
         super().__init__(*files)  # pyright: ignore[reportArgumentType] - they are only read
@@ -157,7 +157,6 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def _reach(tensor: torch.Tensor) -> int:
-    """Bytes of its storage from the first one to the tensor's last one."""
     if not tensor.numel():
         return 0
     last = tensor.storage_offset() + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))

@@ -1,4 +1,4 @@
-"""The constants of a recorded program, from the ETRecord or from the record itself, one at a time."""
+"""The constants of a recorded program, from the ETRecord or from the record itself."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 class Weights(Mapping[str, "torch.Tensor"]):
-    """Tensors by `Input.target`.
-
-    Without an ETRecord, the weights that the record refers to in it raise `ArtifactError`.
-    """
+    """Tensors by `Input.target`; those in an ETRecord that is not given raise `ArtifactError`."""
 
     def __init__(self, record: Record, record_path: str, etrecord: ETRecord | None) -> None:
         self._record = record
@@ -121,8 +118,8 @@ class CachedTensors(_Over):
 class Aligned(_Over):
     """The same tensors at multiples of `BOUNDARY`; unaligned ones are copied on each access.
 
-    A matrix product may round differently at other addresses of its operands. With aligned tensors, two files with the
-    same numbers give the same bits.
+    A matrix product may round differently at other addresses. Aligned, two files with the same numbers give the same
+    bits.
     """
 
     BOUNDARY: Final = 64
