@@ -1,6 +1,6 @@
-"""One executed program compared with its reference: the findings, and everything computed from them on demand.
+"""One executed program compared with its reference, and everything computed from the findings on demand.
 
-It knows no view. Views take it, read its tables, and connect to `Analysis.changed`.
+It knows no view; views connect to `Analysis.changed`.
 """
 
 from __future__ import annotations
@@ -89,14 +89,7 @@ class Changes:
 class Analysis:
     """One executed program, compared with its reference.
 
-    Attributes
-    ----------
-    rows
-        The address of every row, and the program's `tables`.
-    zooms
-        The delegates that can be zoomed into; `inside` holds the zooms.
-    changed
-        News about introduced gaps, attribution and zooms, emitted by the thread that computed them.
+    `changed` emits news about introduced gaps, attribution and zooms, from the thread that computed them.
     """
 
     def __init__(self, findings: Findings) -> None:
@@ -119,7 +112,6 @@ class Analysis:
 
     @property
     def tables(self) -> Tables:
-        """Gaps, coverage and outputs of the newest comparison."""
         self.findings.check_files()
         return self.rows.tables
 
@@ -131,9 +123,9 @@ class Analysis:
 
     @property
     def gaps(self) -> pd.DataFrame:
-        """A row for each compared value; a copy.
+        """A copy with a row for each compared value, labelled by its number.
 
-        Values that backends logged inside their delegates come below the call's; a row's label is its number.
+        Values that backends logged inside their delegates come below the call's.
         """
         own = self.tables.rows.drop(columns="stack")
         if not self.inside:
@@ -181,13 +173,7 @@ class Analysis:
     @cached_property
     @during("listing the program")
     def listing(self) -> str:
-        """The lowered program as text, delegates unfolded.
-
-        Raises
-        ------
-        UsageError
-            If the files do not hold the program.
-        """
+        """The lowered program as text, delegates unfolded; `UsageError` if the files do not hold the program."""
         from etviz.evaluation.operators import as_written
         from etviz.graph.listing import as_lowered, format_delegated_graph
 
@@ -212,13 +198,7 @@ class Analysis:
 
     @during("computing introduced errors")
     def compute_introduced(self) -> None:
-        """Compare again with introduced gaps, where that was left for later.
-
-        Raises
-        ------
-        PairingError
-            If the reference can't be computed.
-        """
+        """Compare again with introduced gaps; `PairingError` if the reference can't be computed."""
         with self._lock:
             if self.findings.complete is None or self.rows.tables.compared is not self.findings.compared:
                 return
@@ -267,7 +247,6 @@ class Analysis:
 
     @property
     def is_quantized(self) -> bool:
-        """True if an operator of the program, or of its delegates, puts values on a grid or takes them off it."""
         return any(map(is_conversion, inline(self.graph).graph.nodes))
 
     @during("comparing with another reference")
@@ -312,10 +291,9 @@ class Analysis:
         quiet: bool = False,
         preprocessing: Preprocessing | None = None,
     ) -> Analysis:
-        """The inside a row's delegate call; see `Inspection.zoom`.
+        """A row's delegate call from inside; see `Inspection.zoom`.
 
-        `progress` is called with the steps done and their number; setting `cancel` stops the zoom; `quiet` shows no
-        progress.
+        `progress` is called with the steps done and their number; setting `cancel` stops the zoom.
         """
         from etviz.explain.zoom.inner_values import How
 
@@ -376,7 +354,6 @@ class Analysis:
         return self.zoom(row, cancel=cancel, quiet=True)
 
     def zoomed(self, row: Any) -> Analysis | None:
-        """The inside a row's delegate call, None without a zoom."""
         call = self.zooms.call(row)
         return self.inside.get(call) if call is not None else None
 

@@ -1,4 +1,4 @@
-"""Did the answer change? The classes or tokens that an output with scores puts first, at reference and runtime."""
+"""Did the answer change? The classes or tokens that an output with scores puts first."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ if TYPE_CHECKING:
 
 _TOP: Final = 5
 _PRODUCTS: Final = frozenset(("linear", "addmm", "mm", "bmm", "matmul", "softmax", "log_softmax", "convolution"))
-"""Operators that give scores."""
 
 
 def score_outputs(graph: Graph) -> list[bool]:
-    """Of each final output, whether it comes from a product or a softmax, apart from operators with a single input.
+    """True for each output that comes from a product or a softmax, apart from operators with a single input.
 
     Other outputs, such as a hidden state behind a residual sum, have no best class.
     """
@@ -41,7 +40,7 @@ def _is_product(graph: Graph, name: str) -> bool:
 
 
 def is_scores(value: Any) -> bool:
-    """True for a tensor that looks like scores: floating point, of shape [rows, classes] or [1, rows, classes]."""
+    """True for a floating tensor of shape [rows, classes] or [1, rows, classes]."""
     shape = list(getattr(value, "shape", ()))
     if shape[:-2] not in ([], [1]) or len(shape) < 2:
         return False
@@ -55,15 +54,7 @@ def is_one_row(value: Any) -> bool:
 def answer(outputs: Iterable[tuple[Any, Any]]) -> str:
     """Whether the largest score, and the five largest, are the same at reference and runtime.
 
-    Parameters
-    ----------
-    outputs
-        Final outputs of all executions: reference and runtime.
-
-    Returns
-    -------
-    str
-        Empty if no output looks like scores, or one holds NaN.
+    Empty if no output looks like scores, or one holds NaN.
     """
     firsts: list[tuple[int, int]] = []
     alike = fives = 0

@@ -35,10 +35,7 @@ _ABOUT: Final = (
 
 
 class Attributions:
-    """The attributions of one program; each output of each execution is attributed once.
-
-    They depend on the run only, not on zooms.
-    """
+    """The attributions of one program, which depend on the run only, not on zooms."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -64,21 +61,10 @@ class Attributions:
         about: str = "",
         progress: Progress | None = None,
     ) -> pd.DataFrame:
-        """See `Inspection.attribution`.
+        """See `Inspection.attribution`; with `about`, a loss's description, the views show its shares.
 
-        Parameters
-        ----------
-        about
-            Description of the loss; with it, the views show the shares of the loss.
-        progress
-            Called with the steps done and their number; it may raise to stop. A bar is shown if it is None.
-
-        Raises
-        ------
-        UsageError
-            If there is nothing to attribute, or an argument makes no sense.
-        PairingError
-            If the reference can't be evaluated.
+        `progress` may raise to stop. A `UsageError` if there is nothing to attribute, or an argument makes no sense, a
+        `PairingError` if the reference can't be evaluated.
         """
         tables = self._rows.tables
         output, run = _choose(tables, output, run)

@@ -1,8 +1,8 @@
-"""The decision which operators are at fault. Verdict, headline, first divergence, diagnosis, gate and views follow it.
+"""The decision which operators are at fault, which verdict, diagnosis, gate and views follow.
 
 A row is at fault if its operator adds more error than the precision of its value explains (`Gap.level`), and another
-operator reads the value. Where a zoom that is faithful to the run found such a row inside a delegate, that row takes
-the delegate's place, also if the delegate as a whole is below the threshold.
+operator reads the value. A row at fault inside a delegate, found by a zoom that is faithful to the run, takes the
+delegate's place, also if the delegate as a whole is below the threshold.
 """
 
 from __future__ import annotations
@@ -29,16 +29,8 @@ if TYPE_CHECKING:
 class Culprit:
     """A row at fault.
 
-    Attributes
-    ----------
-    row
-        Its address: index of the gap row, as `Rows.find` takes it.
-    about
-        Its gap row; an inner row stands at the instruction of its delegate call.
-    outer
-        Gap row of its delegate call; the row itself if it is in the program.
-    name
-        Number, module and operator, and the execution if there are several.
+    `row` is its index, as `Rows.find` takes it; `about` its gap row, in which an inner row stands at the instruction of
+    its delegate call; `outer` the delegate call's row, or the row itself.
     """
 
     row: int
@@ -58,12 +50,10 @@ class Culprit:
 
     @property
     def instruction(self) -> int:
-        """Id of the instruction; that of the delegate call for an inner row."""
         return int(self.about["instruction"])
 
     @property
     def operator(self) -> tuple[int, str]:
-        """Its instruction, and the name of its node."""
         return self.instruction, self.gap.node.name
 
     @property
@@ -77,7 +67,7 @@ class Culprit:
 
     @property
     def shared(self) -> str:
-        """The instructions that may have made the error instead; empty if there are none."""
+        """The instructions that may have made the error instead."""
         return shared_with(str(self.about["reason"]))
 
 
@@ -85,17 +75,9 @@ class Culprit:
 class Decision:
     """Who is at fault in the executions of a program.
 
-    Attributes
-    ----------
-    run
-        Number of the execution whose outputs are worst, which attribution and diagnosis are about; that of the culprit
-        if nothing diverges in the worst one.
-    culprit
-        The first culprit of that execution; None if there is none.
-    culprits
-        All of them, by execution and in program order.
-    skipped
-        The instruction that was not compared and precedes the first wrong value, in words; empty if there is none.
+    `run` is the execution with the worst outputs, or the culprit's if nothing diverges in the worst one. `culprit` is
+    the first of that execution. `skipped` names an instruction that was not compared and precedes the first wrong
+    value.
     """
 
     run: int
@@ -104,7 +86,6 @@ class Decision:
     skipped: str
 
     def others(self) -> list[Culprit]:
-        """The culprits in other instructions of the same execution, each instruction once."""
         found: dict[int, Culprit] = {}
         for item in self.culprits:
             if item.run == self.run:
@@ -114,12 +95,11 @@ class Decision:
         return list(found.values())
 
     def beside(self, culprit: Culprit) -> list[int]:
-        """The rows at fault of a culprit's operator and execution: its own, and other outputs of the operator."""
         return [item.row for item in self.culprits if item.run == culprit.run and item.operator == culprit.operator]
 
 
 def decide(rows: Rows, faithful: Mapping[Call, bool]) -> Decision:
-    """Decide who is at fault; `faithful` says of each zoomed delegate call whether its zoom is faithful to the run."""
+    """`faithful` says of each zoomed delegate call whether its zoom is faithful to the run."""
     found = tuple(_culprits(rows, {call: rows.inside[call] for call, true in faithful.items() if true}))
     tables = rows.tables
     worst = tables.worst_run
@@ -163,7 +143,7 @@ def _is_at_fault(tables: Tables, row: int) -> bool:
 
 
 def _skipped(tables: Tables, run: int, culprit: Culprit | None) -> str:
-    """The first instruction that was not compared although the first wrong value follows from it, in words."""
+    """The first instruction that was not compared although the first wrong value follows from it."""
     if not len(tables) or run >= len(tables.compared.runs):
         return ""
     wrong = culprit.instruction if culprit is not None else tables.first_wrong(run)

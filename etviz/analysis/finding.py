@@ -1,4 +1,4 @@
-"""The headline: the first sentence a person reads, about the row to look at first."""
+"""The headline: the first sentence a person reads."""
 
 from __future__ import annotations
 
@@ -32,15 +32,7 @@ _ERROR: Final = "the output's error"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The headline.
-
-    Attributes
-    ----------
-    row
-        The gap row to look at first.
-    fingerprint
-        The likely class of bug, or empty.
-    """
+    """The headline; `row` is the gap row to look at first, `fingerprint` the likely class of bug."""
 
     row: int
     text: str
@@ -49,13 +41,7 @@ class Finding:
 
 
 class Finder:
-    """Decides what is wrong with a program, for the newest comparison and everything that was zoomed into.
-
-    Parameters
-    ----------
-    rows, values, attributions, quantization
-        Of the program; `quantization` has its zooms.
-    """
+    """Decides what is wrong with a program, for the newest comparison and everything that was zoomed into."""
 
     def __init__(
         self,

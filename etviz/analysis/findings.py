@@ -24,15 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Every execution compared with its reference.
-
-    Attributes
-    ----------
-    replay
-        The program and its inputs; None without a reference.
-    notes
-        Values that could not be compared, and the reasons.
-    """
+    """Every execution compared; `replay` is None without a reference."""
 
     runs: tuple[Run, ...] = ()
     replay: Replay | None = None
@@ -46,19 +38,15 @@ class Findings:
     Attributes
     ----------
     methods
-        Names of all methods of the program; empty where only this one can be shown.
-    graph
-        Its graph, as far as it is known.
+        Names of all methods; empty where only this one can be shown.
     complete
         Compares again with introduced gaps; None where they are there, or can't be.
     with_operators
-        Compares again with functions of the user's for some operators of the reference; None where that can't be.
+        Compares again with functions of the user's for some operators of the reference.
     reference
         The form of the program that total gaps are against, None for the lowered one.
-    delegation
-        Counts, None where the program is not known.
     listing
-        The lowered program as text, as upstream prints it; empty where it was not kept.
+        The lowered program, as upstream prints it.
     refusals
         Why partitioners left nodes out, by name.
     delegate_info
@@ -68,24 +56,22 @@ class Findings:
     notes
         Missing results, with reasons.
     program_state
-        State of the `.pte` when it was read (`ledger.identity`), empty without one.
+        State of the `.pte` when it was read (`known_files.identity`).
     inner_handles
         By instruction of a delegate call: its backend's identifiers, as text, to debug handles.
     inside_of_probes
-        By instruction of a delegate call: how far the probe that goes inside it is from the program at most, None
-        where that is not known. Empty where inner values are the run's own.
-    zoom
-        The zoom; None for a whole program.
+        By delegate call: largest distance of the probe inside it from the program, None where unknown. Empty where
+        inner values are the run's.
     call
-        Execution and instruction of the delegate call that this is the inside; None for a whole program.
+        Execution and instruction of the delegate call whose inside this is; None for a whole program.
     made
-        Model and arguments of the lowering, by `etviz.debug`'s arguments; empty where that is not known.
+        Model and arguments of the lowering, by `etviz.debug`'s arguments.
     check_files
-        Looks whether the files that values still lie in are as they were; an `ArtifactError` if they are not.
+        An `ArtifactError` if files with values have changed.
     keep_alive
         A temporary folder that lasts as long as these findings.
     name
-        The program's name, where several programs belong together; else empty.
+        The program's name, where several programs belong together.
     """
 
     title: str
@@ -117,7 +103,7 @@ class Findings:
 
     @property
     def shown_method(self) -> str:
-        """The method's name among `methods`: its program's, where several programs belong together."""
+        """The method's name; the program's, where several programs belong together."""
         return self.name or self.method
 
 

@@ -1,8 +1,7 @@
 """Joins the events that a backend timed inside a delegate to the delegate's operators.
 
-The join is certain if the backend names the operator: in its delegate map, or as the event's name. XNNPACK names only
-the kind of each operator, but runs them in the order of the graph. If a kind has as many events as operators, the
-events are likely these operators, in that order.
+The join is certain if the backend names the operator. XNNPACK names only the kind, but runs operators in the order of
+the graph. If a kind has as many events as operators, the events are likely these operators, in that order.
 """
 
 from __future__ import annotations
@@ -57,26 +56,18 @@ _KINDS: Final = {
     "Tanh": "tanh",
     "Transpose": "permute_copy transpose_copy",
 }
-"""By the beginning of an event's name in XNNPACK: the names of the edge operators that it may be."""
+"""By the beginning of an event's name in XNNPACK: the edge operators that it may be."""
 
 
 class JoinedEvent(NamedTuple):
-    """The operator of an event, and whether that is `CERTAIN` or `LIKELY`."""
+    """The operator of an event, `CERTAIN` or `LIKELY`."""
 
     node: Node
     confidence: str
 
 
 def join_events(inner: Graph, names: Sequence[str], handles: Mapping[str, Sequence[int]]) -> dict[str, JoinedEvent]:
-    """The operators of a delegate's events, if known.
-
-    Parameters
-    ----------
-    names
-        Names of its events, in the order of timing.
-    handles
-        The delegate map: identifiers, as text, to debug handles.
-    """
+    """`names` of events are in the order of timing; `handles` maps identifiers, as text, to debug handles."""
     nodes = list(operators(inner.nodes))
     by_name = {node.name: node for node in nodes}
     found: dict[str, JoinedEvent] = {}

@@ -37,18 +37,13 @@ _LARGEST: Final = 512 << 20
 _PATIENCE: Final = 0.1
 _LAST_WORDS: Final = 5.0
 _TURN: Final = threading.Lock()
-"""One program at a time is zoomed into in the background, so that many loads start one child process."""
+"""One program at a time is zoomed into, so that many loads start one child process."""
 
 
 class Insides(Generic[Inside]):
     """Zooms into the delegates of one program on a background thread.
 
-    Parameters
-    ----------
-    rows
-        Returns the rows that are due, see `due`; called on the thread. Like `zoom`, it does not keep the program alive.
-    zoom
-        Zooms into the delegate of one row.
+    `rows` returns the rows that are due, on the thread; like `zoom`, it does not keep the program alive.
     """
 
     def __init__(
@@ -96,12 +91,9 @@ class Insides(Generic[Inside]):
 
     @during("looking inside the delegates")
     def wait(self) -> list[Inside]:
-        """Wait for the thread, zoom into the remaining rows that are due, and return all results in program order.
+        """Wait for the thread, zoom into the remaining rows that are due, and return all in program order.
 
-        Raises
-        ------
-        ExecutionError
-            If every zoom failed.
+        Raises `ExecutionError` if every zoom failed.
         """
         thread = self._thread
         while thread is not None and thread.is_alive():
@@ -122,10 +114,7 @@ class Insides(Generic[Inside]):
 
 
 def due(graph: Graph, tables: Tables, zooms: Zooms, *, bounded: bool) -> list[int]:
-    """The delegate rows to zoom into: first rows beyond the threshold, then delegates with much of the program.
-
-    Each instruction occurs once. `bounded` skips very large weights.
-    """
+    """The delegate rows to zoom into: first rows beyond the threshold, then delegates with much of the program."""
     beyond: dict[int, int] = {}
     large: dict[int, int] = {}
     total = sum(1 for node in operators(graph.walk()) if node.instruction >= 0 and node.target != "delegate")
@@ -161,7 +150,7 @@ def _weights(inside: Graph) -> int:
 
 
 def settled(tables: Tables, call: Call, inner: Tables, zoom: Zoom) -> Compared | None:
-    """The comparison, if the rounding of a delegate's operators explains the delegate's error; else None.
+    """The comparison, if the rounding of a delegate's operators explains the delegate's error.
 
     It does if the zoom is faithful, shows every operator, and no operator introduces more than s times its noise, with
     s below the threshold. The delegate's error is then at most s times its noise.

@@ -1,7 +1,6 @@
-"""Latency of instructions and of operators inside delegates, from the ETDump's profiling events.
+"""Latency of instructions and of operators inside delegates, in milliseconds.
 
-Durations are ``end − start`` in the device's clock; `source_time_scale` says what its unit is. Everything is shown in
-milliseconds.
+Durations are ``end − start`` in the device's clock; `source_time_scale` gives its unit.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ TimeConverter = Callable[[str, int], float]
 TO_MS: Final = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "cycles": 1.0}
 """Factor from each time scale to milliseconds; cycles stay cycles."""
 AUTO: Final = "auto"
-"""Cycles where a microcontroller's log tells so, else nanoseconds, which ExecuTorch's own platforms count."""
+"""Cycles where a microcontroller's log tells so, else nanoseconds, which ExecuTorch's platforms count."""
 CALLS: Final = ("OPERATOR_CALL", "DELEGATE_CALL")
-"""Events that time a whole instruction."""
 _HALF: Final = 1 << 31
 _WRAP: Final = 1 << 32
 COLUMNS: Final = (
@@ -67,13 +65,7 @@ _LONGEST_NAME: Final = 80
 
 
 def scale_factor(source_time_scale: Any) -> float:
-    """Milliseconds of one unit, given by name or as upstream's `TimeScale`.
-
-    Raises
-    ------
-    UsageError
-        If the name is none of ``ns, us, ms, s, cycles, auto``.
-    """
+    """Milliseconds of one unit, given by name or as upstream's `TimeScale`; `UsageError` for others."""
     source_time_scale = getattr(source_time_scale, "value", source_time_scale)
     if source_time_scale == AUTO:
         return TO_MS["ns"]
@@ -85,7 +77,7 @@ def scale_factor(source_time_scale: Any) -> float:
 def durations(profile: ProfileEvents, factor: float) -> npt.NDArray[np.float64]:
     """Milliseconds of each event.
 
-    A clock of 32 bits that wrapped around in between is put right; an end before its start on any other gives NaN.
+    A wrapped 32-bit clock is put right; an end before its start on any other gives NaN.
     """
     start, end = profile.start, profile.end
     wrapped = end < start
@@ -95,9 +87,9 @@ def durations(profile: ProfileEvents, factor: float) -> npt.NDArray[np.float64]:
 
 
 def spans(events: ProfileEvents, factor: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Milliseconds from the first event's start to each event's, and how long each took; NaN where that is not known.
+    """Milliseconds from the first event's start to each event's, and durations; NaN where unknown.
 
-    A clock of 32 bits that wraps around goes on; events are in the order in which they ended.
+    A 32-bit clock that wraps around goes on; events are in the order in which they ended.
     """
     if not len(events):
         return np.zeros(0), np.zeros(0)
@@ -113,7 +105,7 @@ def spans(events: ProfileEvents, factor: float) -> tuple[npt.NDArray[np.float64]
 
 
 def instruction_latency(blocks: Iterable[RunBlock], factor: float) -> dict[int, float]:
-    """Mean latency of each instruction over all blocks, in milliseconds; of one in a loop all its rounds together."""
+    """Mean milliseconds over all blocks; of an instruction in a loop all its rounds together."""
     samples: dict[int, list[float]] = {}
     for block in blocks:
         profile = block.profile
@@ -128,7 +120,7 @@ def instruction_latency(blocks: Iterable[RunBlock], factor: float) -> dict[int, 
 
 
 def emulated_calls(blocks: Iterable[RunBlock]) -> dict[int, str]:
-    """By instruction of a delegate call that no device made: what made it."""
+    """By instruction of a delegate call that no device made: the emulator."""
     found: dict[int, str] = {}
     for block in blocks:
         events = block.profile
@@ -141,7 +133,6 @@ def emulated_calls(blocks: Iterable[RunBlock]) -> dict[int, str]:
 
 
 def total_latency(blocks: Sequence[RunBlock], factor: float) -> float:
-    """Mean time of all instructions of one execution, in milliseconds."""
     return sum(instruction_latency(blocks, factor).values())
 
 
@@ -149,18 +140,9 @@ def total_latency(blocks: Sequence[RunBlock], factor: float) -> float:
 class Profile:
     """The events that the runtime timed.
 
-    Attributes
-    ----------
-    blocks
-        The loading of the program and the executions of one method.
-    factor
-        Milliseconds of one unit of the device's clock.
-    parser
-        Takes the metadata that a backend attached to each sample of an event (a list of bytes); returns any value.
-    converter
-        Converts the clock of a backend's events, to which `factor` does not apply.
-    distorted
-        True if values were logged while the times were taken.
+    `blocks` are the loading and the executions of one method, `factor` milliseconds of one unit of the device's clock.
+    `parser` takes the metadata that a backend attached to each sample of an event (a list of bytes). `converter`
+    converts the clock of a backend's events. `distorted`: values were logged while the times were taken.
     """
 
     blocks: Sequence[RunBlock] = ()
@@ -185,14 +167,13 @@ class Profile:
 
     @cached_property
     def samples(self) -> dict[_Key, _Samples]:
-        """Times and metadata by block, name, instruction, and whether a backend timed the event."""
+        """By block, name, instruction, and whether a backend timed the event."""
         return _collect(self)
 
     def ran(self) -> list[set[int]]:
         return [set(item.instruction_id[item.chain >= 0].tolist()) for item in self.executions]
 
     def joined(self, graph: Graph, handles: Handles = MappingProxyType({})) -> dict[int, dict[str, JoinedEvent]]:
-        """By delegate call and name of an inner event: the operator that it timed, where that is known."""
         timed: dict[int, dict[str, None]] = {}
         for _, name, instruction, inner in self.samples:
             if inner:
@@ -200,7 +181,7 @@ class Profile:
         return {at: _joined(graph, at, list(names), handles.get(at, {})) for at, names in timed.items()}
 
     def inside(self, graph: Graph, instruction: int, handles: Mapping[str, Sequence[int]]) -> dict[str, float]:
-        """Mean milliseconds of the operators inside a delegate call, by name, as far as their events are known."""
+        """Mean milliseconds of the operators inside a delegate call, by name."""
         events = {key: item for key, item in self.samples.items() if key[3] and key[2] == instruction}
         joined = _joined(graph, instruction, [key[1] for key in events], handles)
         found: dict[str, float] = {}
@@ -213,8 +194,6 @@ class Profile:
 
 @dataclass(slots=True)
 class _Samples:
-    """All samples of one event."""
-
     times: list[float] = field(default_factory=list)
     metadata: list[bytes] = field(default_factory=list)
 
@@ -239,29 +218,25 @@ def events_frame(profile: Profile, graph: Graph, handles: Handles = MappingProxy
     instruction
         None for the framework's own events.
     backend, op_types, module, source
-        Of the instruction: backend id, functional operators in order, and where the first output comes from. An event
-        inside a delegate has the values of its operator, if known.
+        Of the instruction, or of an inner event's operator: backend id, functional operators in order, and where the
+        first output comes from.
     operator, confidence
-        Of an event inside a delegate: name of the edge operator that it timed; ``certain`` where the delegate map
-        or the event's own name says so, ``likely`` where events of a kind are as many as the operators of that kind,
-        in their order; empty where it is not known.
+        Of an event inside a delegate: name of the edge operator that it timed; ``certain`` where the delegate map or
+        the event's own name says so, ``likely`` where events of a kind are as many as the operators of that kind, in
+        their order; empty where it is not known.
     count
         Number of samples.
     avg_ms, p10_ms, p50_ms, p90_ms, min_ms, max_ms, std_ms
-        Over the samples, in milliseconds; percentiles are interpolated linearly, as NumPy does; the standard deviation
-        is that of a sample (n − 1), NaN for a single one.
+        Over the samples; percentiles are interpolated linearly; the standard deviation is that of a sample (n − 1), NaN
+        for a single one.
     samples_ms
-        The samples themselves, in the order of the executions: a tuple.
+        A tuple in the order of the executions.
     delegate_debug_metadatas
-        The parser's result for the metadata, None where the backend attached none. Without a parser, JSON objects (as
-        Vulkan's backend attaches them) are read, a list with one for each sample; else the column is missing.
+        The parser's result for the metadata, None where the backend attached none. Without a parser, JSON objects (of
+        Vulkan's backend) are read, a list with one for each sample; else the column is missing.
 
-    ``attrs["note"]`` says whether logging values was timed too, and how much longer that took.
-
-    Raises
-    ------
-    UsageError
-        If the parser fails.
+    ``attrs["note"]`` says whether logging values was timed too, and how much longer that took. A `UsageError` if the
+    parser fails.
     """
     import pandas as pd
 
@@ -399,7 +374,7 @@ class ModuleTotal:
     instructions, shared
         Ids of the instructions that are all the module's, and of those delegates.
     worst
-        The gap row of the module to look at first; None if no value of it was compared.
+        The gap row to look at first; None if no value was compared.
     """
 
     module: str
@@ -411,17 +386,9 @@ class ModuleTotal:
 
 
 def module_total(graph: Graph, latency: Mapping[int, float], ranked: pd.DataFrame, name: str) -> ModuleTotal:
-    """Time and worst gap of a module and its descendants.
+    """Time and worst gap of a module (``encoder.layers.0``; empty: the model) and its descendants.
 
-    Parameters
-    ----------
-    name
-        Path of the module (``encoder.layers.0``); empty for the whole model.
-
-    Raises
-    ------
-    UsageError
-        If no operator comes from that module.
+    Raises `UsageError` if no operator comes from that module.
     """
     paths = module_paths(graph)
     if name not in paths:

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 class Quantization:
     """The split of one program; every zoom into a delegate adds rows.
 
-    Parameters
-    ----------
-    whole
-        False inside a delegate, because the float model covers the whole program.
+    `whole` is False inside a delegate, because the float model covers the whole program.
     """
 
     def __init__(self, rows: Rows, *, whole: bool) -> None:
@@ -40,25 +37,20 @@ class Quantization:
         return replay is not None and replay.fresh_float is not None
 
     def calls(self) -> list[ZoomedCall]:
-        """The delegates that were zoomed into, with the number of the first row inside each."""
         parts = [(first, inside) for first, inside, _ in self._rows.parts() if inside in self.zooms]
         return [ZoomedCall(*inside, self.zooms[inside], first) for first, inside in parts if inside is not None]
 
     @during("splitting the error of quantization")
     def rows(self) -> Mapping[int, RowSplit]:
-        """By row: its split, its grid, and the float model's values; raises as `frame`."""
+        """By row; raises as `frame`."""
         return self._split().rows
 
     @during("splitting the error of quantization")
     def frame(self) -> pd.DataFrame:
         """See `Inspection.quantization`.
 
-        Raises
-        ------
-        UsageError
-            If the float model is not known, or nothing was compared.
-        PairingError
-            If one of the two models can't be evaluated.
+        A `UsageError` if the float model is not known, or nothing was compared, a `PairingError` if one of the two
+        models can't be evaluated.
         """
         return split_frame(self._split(), self._rows.tables.compared.runs)
 

@@ -1,4 +1,4 @@
-"""The two tensors of a row: their values, where they differ, and what the difference looks like."""
+"""The two tensors of a row, where they differ, and what the difference looks like."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RowPair:
-    """The tensors of a row; `reference` is None where there is none, and `missing` gives the reason.
+    """The tensors of a row; `missing` says why there is no `reference`.
 
-    `level` tells whether the row's error is more than its precision explains: the introduced error where it is known,
-    else the total. `hypothesis` is a setting or weight that gives the runtime's value.
+    `level` is of the introduced error where it is known, else of the total. `hypothesis` is a setting or weight that
+    gives the runtime's value.
     """
 
     gap: Gap
@@ -43,7 +43,7 @@ class RowPair:
 
     @property
     def scale(self) -> float | None:
-        """Step of the quantization grid that the value lies on, None if it lies on none."""
+        """Step of the value's quantization grid."""
         outputs, output = self.gap.node.outputs, self.gap.output
         meta = outputs[output] if output < len(outputs) else None
         return meta.scale if meta is not None else None
@@ -62,20 +62,14 @@ class RowPair:
 
 
 class RowTensors:
-    """The tensors of every row, also inside zoomed delegates; see `etviz.inspection.Row` for the methods."""
+    """The tensors of every row; see `etviz.inspection.Row` for the methods."""
 
     def __init__(self, rows: Rows, check_files: Callable[[], None]) -> None:
         self._rows, self._check_files = rows, check_files
 
     @during("fetching the tensors of a row")
     def pair(self, row: Any) -> RowPair:
-        """The tensors of a row; computes the reference again where it was not kept.
-
-        Raises
-        ------
-        UsageError
-            If the row does not exist.
-        """
+        """Computes the reference again where it was not kept; `UsageError` if the row does not exist."""
         self._check_files()
         place = self._rows.find(row)
         gap = place.gap
@@ -99,13 +93,7 @@ class RowTensors:
         return found if wrong == [place.at] and found is not None and found.name == WEIGHTS else None
 
     def tensors(self, row: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """``(reference, runtime)``.
-
-        Raises
-        ------
-        UsageError
-            If the row does not exist, or it has no reference.
-        """
+        """``(reference, runtime)``; `UsageError` if the row does not exist, or has no reference."""
         if isinstance(row, pd.Series) and "instruction" not in row and "output" in row:
             return self._final_output(row)
         pair = self.pair(row)
@@ -114,7 +102,6 @@ class RowTensors:
         return pair.reference, pair.runtime
 
     def _final_output(self, row: pd.Series) -> tuple[torch.Tensor, torch.Tensor]:
-        """The tensors of a row of `Inspection.outputs`."""
         from etviz.comparison.measurement import as_tensor
 
         self._check_files()
@@ -135,7 +122,6 @@ class RowTensors:
 
     @during("counting a histogram")
     def histogram(self, row: Any, bins: int = 64) -> Histogram:
-        """Counts over shared bins; of the runtime alone where there is no reference."""
         pair = self.pair(row)
         return histogram(pair.reference, pair.runtime, bins)
 

@@ -32,15 +32,7 @@ _EXPECTED: Final = "a name such as '#22', the path of a module, an index of gaps
 
 
 class Located(NamedTuple):
-    """Where a row is.
-
-    Attributes
-    ----------
-    inside
-        The delegate call that was zoomed into; None for a row of the program itself.
-    number
-        Its index in `Inspection.gaps` and in the view.
-    """
+    """A row; `inside` is the zoomed delegate call, `number` its index in `Inspection.gaps` and in the view."""
 
     inside: Call | None
     tables: Tables
@@ -63,12 +55,7 @@ class Located(NamedTuple):
 class Rows:
     """The rows of a program, followed by the rows of zoomed delegates in the order of the zooms.
 
-    Attributes
-    ----------
-    tables
-        Tables of the program; replaced as a whole by a new comparison.
-    inside
-        Tables of each zoomed delegate; replaced as a whole by a new zoom, so that no thread sees half of a change.
+    A new comparison or zoom replaces `tables` or `inside` as a whole, so that no thread sees half of a change.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -86,27 +73,18 @@ class Rows:
             first += len(tables)
 
     def placed(self, inside: Call | None, tables: Tables) -> pd.DataFrame:
-        """The rows of one of the `parts`; rows inside a delegate get the instruction of its call."""
         rows = tables.rows.drop(columns="stack")
         if inside is None:
             return rows
         return rows.assign(instruction=inside[1], event_block=self.tables.compared.runs[inside[0]].event_block)
 
     def find(self, row: Any) -> Located:
-        """Find a row.
+        """Find a row by its name, module, index, `etviz.inspection.Row`, or Series.
 
-        Parameters
-        ----------
-        row
-            Its name or the beginning of it (``#22``; ``#22[1]`` for the second output, ``#22.3`` for operator 3 inside
-            the delegate call 22, ``#22@1`` for the second execution); the path of a module that one row comes from;
-            its index; an `etviz.inspection.Row`; or the row itself: a Series of `Inspection.gaps`, or another one with
-            the columns ``name``, ``instruction`` and ``op``, as `Inspection.attribution` has.
-
-        Raises
-        ------
-        UsageError
-            If the row does not exist, if several rows come from the module, or if the Series is a row of another table.
+        A name may be its beginning (``#22``; ``#22[1]`` for the second output, ``#22.3`` for operator 3 inside the
+        delegate call 22, ``#22@1`` for the second execution). A Series has the columns ``name``, ``instruction`` and
+        ``op``. Raises `UsageError` if the row does not exist, if several rows come from the module, or if the Series is
+        of another table.
         """
         if isinstance(row, pd.Series):
             return self._of_series(row)
@@ -121,13 +99,7 @@ class Rows:
         raise UsageError(f"row must be an index of gaps from 0 to {len(self) - 1}, found {number}")
 
     def own(self, row: Any) -> Located:
-        """As `find`, for a row of the program itself.
-
-        Raises
-        ------
-        UsageError
-            If the row is inside a delegate.
-        """
+        """As `find`; `UsageError` if the row is inside a delegate."""
         place = self.find(row)
         if place.inside is not None:
             raise UsageError(f"row {place.name} is inside the delegate call #{place.inside[1]} already; take that row")
@@ -184,7 +156,6 @@ class Rows:
 
 
 def _same(row: pd.Series, name: str, value: Any, call: Call | None) -> bool:
-    """True if a column that identifies a row is equal in both, or unknown in one; a `call` gives its instruction."""
     if name not in row.index:
         return True
     if call is not None and name == "instruction":
@@ -193,13 +164,7 @@ def _same(row: pd.Series, name: str, value: Any, call: Call | None) -> bool:
 
 
 def row_count(name: str, count: int, most: int) -> int:
-    """A number of rows that a user asks for, at most as many as there are.
-
-    Raises
-    ------
-    UsageError
-        If it is negative.
-    """
+    """Raises `UsageError` if the number is negative."""
     if count < 0:
         raise UsageError(f"{name} must be a number of rows, 0 or more, found {count}")
     return min(count, most)

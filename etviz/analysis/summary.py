@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 LEVELS: Final = ("ok", "unknown", "warn", "bad")
 """Levels of a verdict, the worst last."""
 BEYOND: Final = "adds more error than its precision explains"
-"""Phrase for every operator at fault."""
 _AMPLIFIED: Final = 30.0
 """Threshold of noise over one rounding from which the verdict says where rounding is amplified."""
 _SEVERITY: Final = "Severity is the RMSE over the error that the value's precision makes unavoidable."
@@ -109,11 +108,11 @@ def judge_outputs(
     accused: bool = False,
     best: str = "",
 ) -> tuple[str, str]:
-    """Level and verdict of the final outputs.
+    """Level and verdict of the final outputs; `judged`, by execution: its outputs can be judged.
 
-    `judged` says of each execution whether its outputs can be judged. If the program does not determine them, they
-    follow from what is `undetermined`. If an operator is `accused`, rounding is not offered as an explanation. The
-    numbers of the verdict begin with `best`: whether the largest scores are the same.
+    If the program does not determine them, they follow from what is `undetermined`. If an operator is `accused`,
+    rounding is not offered as an explanation. The verdict's numbers begin with `best`: whether the largest scores are
+    the same.
     """
     unknown = len(judged) - sum(judged)
     if not unknown or len(judged) == 1:  # the notes say why a single execution can't be judged
@@ -207,7 +206,6 @@ def _agreement(known: pd.DataFrame) -> str:
 
 
 def _scores(known: Sequence[bool], comparisons: Sequence[Comparison]) -> list[tuple[Any, Any]]:
-    """Final outputs of all executions that are scores: reference and runtime."""
     sides = [zip(known, item.reference_outputs, item.runtime_outputs, strict=False) for item in comparisons]
     return [(reference, runtime) for each in sides for scores, reference, runtime in each if scores]
 
@@ -222,7 +220,6 @@ def _constants(gaps: pd.DataFrame, constants: Sequence[Difference]) -> Fact | No
 
 
 def row_of(gaps: pd.DataFrame, constants: Sequence[Difference]) -> int | None:
-    """The first gap row of an instruction that reads a constant that differs."""
     if gaps.empty:
         return None
     rows = gaps.index[gaps["instruction"].isin([item.instruction for item in constants])]
@@ -280,9 +277,9 @@ def _first_divergence(tables: Tables, culprit: Culprit | None) -> Fact | None:
 
 
 def _known(tables: Tables) -> str:
-    """The number of values with an introduced gap, in words; empty if no gap is missing.
+    """The number of values with an introduced gap; empty if no gap is missing.
 
-    By debug handle, an instruction without a gap has a value like any other, which only could not be paired.
+    By debug handle, an instruction without a gap has a value, which only could not be paired.
     """
     gaps, coverage = tables.rows, tables.coverage
     known = int(gaps["introduced_allclose"].notna().sum())

@@ -24,20 +24,14 @@ if TYPE_CHECKING:
 
 
 def address(gap: Gap, call: tuple[int, int] | None) -> RowAddress:
-    """Address of a row; `call` is the delegate call that the row is inside, as execution and instruction."""
+    """`call` is the delegate call that the row is inside: execution and instruction."""
     if call is None:
         return RowAddress(gap.instruction, -1, gap.output, gap.run)
     return RowAddress(call[1], gap.instruction, gap.output, call[0])
 
 
 class Tables:
-    """The tables of one comparison. They never change; another comparison has other tables.
-
-    Attributes
-    ----------
-    rows
-        A row for each compared value, with its ``name`` first and its ``stack`` last.
-    """
+    """The tables of one comparison, which never change."""
 
     def __init__(self, findings: Findings, compared: Compared) -> None:
         self._findings = findings
@@ -58,12 +52,12 @@ class Tables:
 
     @cached_property
     def addresses(self) -> dict[str, int]:
-        """Position of each row by its address, the beginning of its name."""
+        """Position of each row by the beginning of its name."""
         return {name.split(" ", 1)[0]: at for at, name in reversed(list(enumerate(self.rows["name"])))}
 
     @cached_property
     def modules(self) -> dict[str, list[int]]:
-        """Positions of the rows of the first execution by module, without values that nobody reads."""
+        """Positions of the first execution's rows by module, without values that nobody reads."""
         found: dict[str, list[int]] = {}
         for at, module in enumerate(self.rows["module"]):
             if module and at not in self.unused and self.gaps[at].run == self.gaps[0].run:
@@ -95,7 +89,7 @@ class Tables:
 
     @cached_property
     def worst_run(self) -> int:
-        """Number of the execution whose final outputs are worst; 0 if none was compared."""
+        """The execution with the worst final outputs; 0 if none was compared."""
         known = self.outputs[self.outputs["status"] != NOT_COMPARED]
         if known.empty:
             return 0
@@ -105,12 +99,10 @@ class Tables:
         return blocks.index(int(worst["event_block"]))
 
     def first_wrong(self, run: int) -> int | None:
-        """The first instruction of an execution whose value differs by more than its precision explains."""
         wrong = (at for at in self.program_order if self.gaps[at].run == run and at not in self.unused)
         return next((self.gaps[at].instruction for at in wrong if self.gaps[at].total_level in ("warn", "bad")), None)
 
     def level(self, row: int) -> str:
-        """``ok``, ``warn`` or ``bad``: of what the row introduced, or of its total if no introduced gap is known."""
         gap = self.gaps[row]
         return gap.level if self.introduced else gap.total_level
 
@@ -118,7 +110,7 @@ class Tables:
         return rank(self.rows, by, self.unused)
 
     def limits(self, name: str) -> tuple[list[float], list[float]]:
-        """The severities from which each row deserves a look and is a fault: the same for all rows.
+        """The severities from which each row deserves a look and is a fault.
 
         `name` is ``severity`` or ``introduced_severity``; NaN where no severity is either.
         """

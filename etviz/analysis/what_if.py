@@ -1,4 +1,4 @@
-"""The outputs as they would have been if some values had been exact: the proof of a diagnosis."""
+"""The outputs if some values had been exact: the proof of a diagnosis."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class WhatIf:
     runs
         Numbers of the executions; in a program with state, the later ones too.
     before, after
-        The final outputs against the reference, in the columns of `Inspection.outputs`: as the runtime had them, and
-        as they would have been.
+        The final outputs against the reference, in the columns of `Inspection.outputs`: as the runtime had them, and as
+        they would have been.
     outputs
         The final outputs as they would have been, in the order of `after`: tensors and plain values.
     """

@@ -38,13 +38,7 @@ _NO_DELEGATE: Final = (
 
 
 class Zooms:
-    """Zooms into the delegate calls of one program.
-
-    Attributes
-    ----------
-    refused
-        Delegate calls that the backend refused to run alone: asking again gives the same answer.
-    """
+    """Zooms into the delegate calls of one program; `refused` ones the backend can't run alone."""
 
     def __init__(self, findings: Findings, rows: Rows) -> None:
         self._findings, self._rows = findings, rows
@@ -58,7 +52,7 @@ class Zooms:
         return next(row for row, gap in enumerate(self._rows.tables.gaps) if (gap.run, gap.instruction) == call)
 
     def possible(self, row: Any) -> bool:
-        """True if the delegate call of a row can be zoomed into, as far as known without trying."""
+        """True if the delegate call can be zoomed into, as far as known without trying."""
         place = self._rows.find(row)
         gap, replay = place.gap, self._rows.tables.compared.replay
         if place.inside is not None or replay is None or gap.pairing == "handles" or self.call(row) in self.refused:
@@ -73,7 +67,6 @@ class Zooms:
         return len(values) == count + len(gap.node.outputs) and all(value is not None for value in values[:count])
 
     def _runs(self, backend_id: str) -> bool:
-        """True if a delegate of this backend can be run here, as far as known without trying."""
         interpreter = interpreter_of(backend_id)
         held = interpreter is not None and interpreter.is_installed() and program_file(self._findings) is not None
         if interpreter is not None and interpreter.implementation:
