@@ -1,1 +1,1 @@
-"""How a program that keeps state is called: which input takes the tokens, which one the position, and in what order."""
+"""How a program that keeps state is called: its inputs for tokens and position, and the order of calls."""

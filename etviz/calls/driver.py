@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph, Input
 
 Make = Callable[[Sequence[int], int], Sequence[Any]]
-"""Makes the arguments of a call: of token ids, and of the position of the first one."""
+"""``(token ids, position of the first one) -> arguments`` of a call."""
 
 _PASTE: Final = (
     "give a driver, for example\n    driver=lambda ids, position: (torch.tensor([ids]), torch.tensor([position]))"
@@ -34,14 +34,12 @@ class Call:
 
     Attributes
     ----------
-    inputs
-        Its arguments.
     ids
         The token ids that it feeds.
     position
         Position of the first of them in the sequence.
     method
-        Name of its method; empty for that of the driver.
+        Empty for that of the driver.
     """
 
     inputs: tuple[Any, ...]
@@ -63,7 +61,7 @@ class Driver:
     room
         Maximum number of positions; None where the program does not say it.
     stateless
-        True if the program keeps nothing between calls, so each call takes the whole sequence.
+        True if each call takes the whole sequence.
     rows
         Number of sequences that a call takes side by side; all are given the same ids.
     """
@@ -77,10 +75,7 @@ class Driver:
     def call(self, ids: Sequence[int], position: int) -> Call:
         """The call that feeds some ids.
 
-        Raises
-        ------
-        UsageError
-            If they exceed the room, or the function of the user fails or returns no sequence.
+        `UsageError` if they exceed the room, or `make` fails or returns no sequence.
         """
         end = position + len(ids)
         if self.room is not None and end > self.room:
@@ -97,10 +92,7 @@ class Driver:
     def prefill(self, ids: Sequence[int], chunk: int | None = None) -> Iterator[Call]:
         """The calls that feed a prompt, `chunk` ids at a time (the most that the program takes if None).
 
-        Raises
-        ------
-        UsageError
-            As `call`; if `chunk` is not between 1 and the program's.
+        Raises `UsageError` as `call`, and if `chunk` is not between 1 and the program's.
         """
         size = self.chunk if chunk is None else chunk
         if not 1 <= size <= self.chunk:
@@ -109,18 +101,12 @@ class Driver:
             yield self.step(ids[: start + size], start)
 
     def step(self, ids: Sequence[int], position: int) -> Call:
-        """The call that feeds a sequence's ids from a position on; all ids where no state is kept."""
+        """From a position on; all ids where no state is kept."""
         return self.call(ids, 0) if self.stateless else self.call(ids[position:], position)
 
 
 def of_function(make: Driver | Make, chunk: int | None = None) -> Driver:
-    """The driver of a user's function.
-
-    Raises
-    ------
-    UsageError
-        If it is no function.
-    """
+    """`UsageError` if it is no function."""
     if isinstance(make, Driver):
         return make
     if not callable(make):
@@ -129,15 +115,10 @@ def of_function(make: Driver | Make, chunk: int | None = None) -> Driver:
 
 
 def of_module(model: torch.nn.Module, longest: int) -> Driver:
-    """The driver of a model that is not lowered yet, by the names of its parameters.
+    """The driver of a model that is not lowered yet, by the names of its parameters; `UsageError` for other names.
 
     With a position, it feeds one token a call. Without one, each call takes the whole sequence, filled up to the
     `longest` one's length.
-
-    Raises
-    ------
-    UsageError
-        If the parameters have other names.
     """
     import torch
 
@@ -168,7 +149,7 @@ def of_module(model: torch.nn.Module, longest: int) -> Driver:
 
 
 def room_of(program: Program) -> int | None:
-    """The number of positions that a program has room for, by its constant methods; None if it has none of them."""
+    """Maximum number of positions, by the program's constant methods."""
     names = {method.name for method in program.methods}
     for name in _ROOMS:
         if name in names:
@@ -180,24 +161,10 @@ def room_of(program: Program) -> int | None:
 
 
 def of_program(graph: Graph, method: Method | None, room: int | None = None) -> Driver:
-    """The driver of a lowered program, by the types and shapes of its inputs.
+    """The driver of a lowered program, by the types and shapes of its inputs; `UsageError` for others.
 
     The tokens are the integer tensor of shape [sequences, n]; the position is the other integer input: a number, a
-    tensor with one element, or one with an element for each token.
-
-    Parameters
-    ----------
-    graph
-        The reference's graph.
-    method
-        The program's method, which knows the bounds of dynamic shapes.
-    room
-        Maximum number of positions, if it is known.
-
-    Raises
-    ------
-    UsageError
-        If the inputs are others.
+    tensor with one element, or one with an element for each token. `method` knows the bounds of dynamic shapes.
     """
     inputs = graph.user_inputs()
     tokens = [item for item in inputs if _is_integer(item) and len(_shape(item)) == 2]
@@ -253,6 +220,6 @@ def _described(item: Input) -> str:
 
 
 def _bound(method: Method | None, at: int) -> int | None:
-    """The upper bound of an input's second dimension."""
+    """Upper bound of an input's second dimension."""
     spec = method.values[method.inputs[at]].tensor if method is not None else None
     return spec.sizes[1] if spec is not None and len(spec.sizes) == 2 and spec.dynamism != "dynamic_unbound" else None

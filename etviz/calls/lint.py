@@ -31,12 +31,12 @@ ERROR, NOTE = "error", "note"
 
 
 class WrongCall(NamedTuple):
-    """What a call does otherwise than expected.
+    """A difference of a call from the expected one.
 
     Attributes
     ----------
     call
-        Number of the call, from 0.
+        Number, from 0.
     what
         The input, or ``inputs``, ``tokens``, ``reset``, ``window``, ``recording``.
     level
@@ -52,14 +52,10 @@ class WrongCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Which inputs of a driver's calls are what.
+    """The inputs of a driver's calls, by place.
 
     Attributes
     ----------
-    names
-        Of each flat input.
-    tokens
-        The place of the token ids.
     positions
         The places that depend on the position.
     padded
@@ -75,10 +71,7 @@ class Form:
     def of(cls, driver: Driver) -> Form:
         """Find out by calls with other ids and other positions.
 
-        Raises
-        ------
-        UsageError
-            If no input, or more than one, depends on the ids.
+        `UsageError` if no input, or more than one, depends on the ids.
         """
         names, base = _flat(driver.call([1], 1).inputs)
         other, later = _flat(driver.call([2], 1).inputs)[1], _flat(driver.call([1], 2).inputs)[1]
@@ -90,7 +83,7 @@ class Form:
         return cls(tuple(names), ids[0], tuple(place for place in at if place != ids[0]), size if size > 1 else 0)
 
     def named(self, names: Sequence[str]) -> Form:
-        """The same with other names, if there are as many."""
+        """With other names, if there are as many."""
         plain = [name if not name.isdigit() else f"input {name}" for name in self.names]
         fits = len(names) == len(self.names) and all(name.isdigit() for name in self.names)
         return replace(self, names=tuple(names) if fits else tuple(plain))
@@ -113,8 +106,6 @@ def _same(one: Any, two: Any) -> bool:
 
 @dataclass(slots=True)
 class _Sequence:
-    """The sequence that calls feed."""
-
     prompts: list[list[int]] = field(default_factory=list)
     fed: list[int] = field(default_factory=list)
     number: int = -1
@@ -157,13 +148,13 @@ def lint_calls(
     prompts
         The token ids of each prompt, if they are independent of one another: each must then begin at position 0.
     method
-        Name of the method, if the calls have several.
+        Name, if the calls have several.
 
     Returns
     -------
     DataFrame
         A row for each finding: ``call`` (its number), ``what`` (the input), ``found``, ``expected``, and ``level``:
-        ``error``, or ``note`` for what may be intended. Empty if every call is as expected.
+        ``error``, or ``note`` for what may be intended.
 
     Raises
     ------
@@ -212,17 +203,7 @@ def lint_calls(
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """What a program takes.
-
-    Attributes
-    ----------
-    vocabulary
-        Number of tokens.
-    room
-        Maximum number of positions.
-    ranges
-        By the place of an input that is quantized: the smallest and the largest value of its grid.
-    """
+    """`ranges` have, by place of a quantized input, the smallest and the largest value of its grid."""
 
     vocabulary: int | None
     room: int | None
@@ -283,7 +264,6 @@ def _findings(
 
 
 def _prompted(number: int, form: Form, ids: list[int], sequence: _Sequence) -> Iterator[WrongCall]:
-    """Tokens that are not those of the prompt."""
     prompt = sequence.prompts[sequence.number] if 0 <= sequence.number < len(sequence.prompts) else []
     wanted = prompt[len(sequence.fed) : len(sequence.fed) + len(ids)]
     if ids[: len(wanted)] != wanted:
@@ -314,7 +294,7 @@ def _kind(value: Any) -> str:
 
 
 def _position(call: RecordedCall, form: Form) -> int | None:
-    """The position that a call says, if one of its inputs is a whole number or holds some."""
+    """If an input is a whole number or holds some."""
     for place in form.positions:
         value = call.inputs[place]
         if isinstance(value, int) and not isinstance(value, bool):
@@ -325,7 +305,7 @@ def _position(call: RecordedCall, form: Form) -> int | None:
 
 
 def _ids(tokens: torch.Tensor, call: RecordedCall, following: RecordedCall | None, form: Form) -> list[int]:
-    """The ids that a call feeds; of a padded call those up to where the next one goes on."""
+    """Of a padded call, ids up to where the next one goes on."""
     ids = tokens.flatten().tolist()
     if form.padded and following is not None and not following.fresh and len(following.inputs) == len(form.names):
         first, then = _position(call, form), _position(following, form)
@@ -335,7 +315,7 @@ def _ids(tokens: torch.Tensor, call: RecordedCall, following: RecordedCall | Non
 
 
 def _values(number: int, call: RecordedCall, form: Form, limits: _Limits) -> Iterator[WrongCall]:
-    """Values that no call may have: unknown tokens, NaN, and what a quantized input cannot hold."""
+    """Unknown tokens, NaN, and numbers that a quantized input cannot hold."""
     for place, (name, value) in enumerate(zip(form.names, call.inputs, strict=True)):
         if not isinstance(value, torch.Tensor) or not value.numel():
             continue
@@ -361,7 +341,6 @@ def _values(number: int, call: RecordedCall, form: Form, limits: _Limits) -> Ite
 def _compared(
     number: int, call: RecordedCall, driver: Driver, form: Form, ids: list[int], position: int
 ) -> Iterator[WrongCall]:
-    """The inputs beside the tokens, compared with the driver's."""
     try:
         expected = _flat(driver.make(ids, position))[1]
     except Exception as error:  # noqa: BLE001 - a user's function may refuse ids in its own way
@@ -380,7 +359,7 @@ def _compared(
 
 
 def _first_difference(found: torch.Tensor, wanted: torch.Tensor) -> tuple[str, str]:
-    """The first element that differs; the whole of a small tensor."""
+    """The whole of a small tensor."""
     if found.numel() == 1:
         return f"{found.item():g}", f"{wanted.item():g}"
     if found.numel() <= 8 and found.ndim < 2 and not found.is_floating_point():

@@ -16,13 +16,7 @@ if TYPE_CHECKING:
 
 
 def logits_of(outputs: Sequence[Any]) -> torch.Tensor:
-    """The logits among a call's outputs, the first floating-point tensor: float32, a row for each position.
-
-    Raises
-    ------
-    UsageError
-        If there is none.
-    """
+    """The first floating-point tensor of a call: float32, a row for each position; `UsageError` without one."""
     import torch
 
     for value in outputs:
@@ -32,7 +26,7 @@ def logits_of(outputs: Sequence[Any]) -> torch.Tensor:
 
 
 def vocabulary_of(graph: Graph) -> int | None:
-    """The number of logits of a position, by the graph's outputs; None if it is not known before a run."""
+    """None if it is not known before a run."""
     metas = {node.name: node.outputs[0] for node in graph.nodes if len(node.outputs) == 1}
     for value in graph.outputs:
         meta = metas.get(value.name) if isinstance(value, Ref) else None

@@ -19,17 +19,11 @@ if TYPE_CHECKING:
     from etviz.artifacts.files import PathLike
 
 _TEXTS: Final = 1000
-"""Maximum number of characters of a prompt that a note keeps."""
+"""Maximum number of characters of a prompt in a note."""
 
 
 class Recorder:
-    """Writes the calls of one recording.
-
-    Attributes
-    ----------
-    calls
-        Number of calls that were recorded.
-    """
+    """Writes the calls of one recording; `calls` counts them."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -40,26 +34,17 @@ class Recorder:
 
     @property
     def path(self) -> Path:
-        """The file."""
         return self._writer.path
 
     def call(self, inputs: Any, method: str = "forward") -> None:
-        """Record a call that etviz does not see, for example that of a runner of your own.
-
-        Parameters
-        ----------
-        inputs
-            Its arguments; nested ones are flattened.
-        """
+        """Record a call that etviz does not see, as of a runner of your own; nested `inputs` are flattened."""
         self._writer.call(method, pytree.tree_leaves(inputs))
         self.calls += 1
 
     def reset(self, why: str = "reset") -> None:
-        """Record that the state was reset."""
         self._writer.reset(why)
 
     def seen(self, caller: Any, function: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Record what one of the wrapped functions was called with."""
         self._same_program(caller)
         if function == "reset":
             return self.reset()
@@ -75,7 +60,7 @@ class Recorder:
         return self.call(inputs, self._method)
 
     def _same_program(self, caller: Any) -> None:
-        """Note that another program is called, and that a program is called for the first time."""
+        """A first call of a program is a reset, another program a note."""
         if caller is self._last:
             return
         number = next((at for at, known in enumerate(self._known) if known is caller), None)

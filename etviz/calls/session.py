@@ -29,21 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Session:
-    """A program that can be called with tokens.
-
-    Attributes
-    ----------
-    subject
-        Its files.
-    driver
-        How it is called.
-    paired
-        Its method, paired with a run of one call.
-    replay
-        Evaluates its reference.
-    timeout
-        Seconds for a run.
-    """
+    """A program that can be called with tokens; `paired` with a run of one call, `timeout` in seconds."""
 
     subject: Subject
     driver: Driver
@@ -52,7 +38,7 @@ class Session:
     timeout: float | None = None
 
     def runtime(self, calls: Sequence[Call]) -> list[torch.Tensor]:
-        """The logits of calls that follow one another from the initial state."""
+        """From the initial state."""
         runs = [flatten(call.inputs) for call in calls]
         subject = self.subject
         given: dict[str, Any] = {"data": subject.files.get("data"), "python": subject.python, "timeout": self.timeout}
@@ -63,7 +49,7 @@ class Session:
         return [logits_of(found) if call.ids else torch.empty(0, 0) for call, found in zip(calls, outputs, strict=True)]
 
     def other_drivers(self) -> dict[str, Driver]:
-        """The drivers of the program's other methods that take tokens, by name."""
+        """The drivers of the other methods that take tokens, by name."""
         read, found = read_program(self.subject.pte), {}
         for method in read.methods:
             if method.name == self.subject.method:
@@ -76,7 +62,7 @@ class Session:
         return found
 
     def reset_method(self) -> str:
-        """The program's method without inputs whose name says that it resets the state; empty without one."""
+        """A method without inputs whose name says that it resets the state; empty without one."""
         methods = read_program(self.subject.pte).methods
         return next((item.name for item in methods if "reset" in item.name.lower() and not item.inputs), "")
 

@@ -22,24 +22,15 @@ _HIDDEN: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """Turns text into token ids and back.
-
-    Attributes
-    ----------
-    encode, decode
-        Functions ``text -> ids`` and ``ids -> text``; None without a tokenizer.
-    """
+    """Turns text into token ids and back; functions are None without a tokenizer."""
 
     encode: Callable[[str], Sequence[int]] | None = None
     decode: Callable[[list[int]], str] | None = None
 
     def ids(self, prompt: Any, number: int) -> list[int]:
-        """The token ids of a prompt: a text, a sequence of ids, or a tensor of them.
+        """Of a text, a sequence of ids, or a tensor of them.
 
-        Raises
-        ------
-        UsageError
-            If it is neither, is empty, or is a text and there is no tokenizer.
+        `UsageError` if it is neither, is empty, or is a text and there is no tokenizer.
         """
         given = f"prompt {number}"
         if isinstance(prompt, str):
@@ -63,7 +54,7 @@ class Tokenizer:
         return ids
 
     def text(self, token: int) -> str:
-        """A token's text as `shown`; its number in brackets without a tokenizer, or where it fails."""
+        """As `shown`; the number in brackets without a tokenizer, or where it fails."""
         if self.decode is None:
             return f"[{token}]"
         try:
@@ -73,19 +64,10 @@ class Tokenizer:
 
 
 def tokenizer_of(given: Any) -> Tokenizer:
-    """The tokenizer that a user gives.
+    """From an object with `encode` and `decode`, the path of a ``tokenizer.json`` or of a SentencePiece model, or None.
 
-    Parameters
-    ----------
-    given
-        An object with `encode` and `decode`, the path of a ``tokenizer.json`` or of a SentencePiece model, or None.
-
-    Raises
-    ------
-    UsageError
-        If it is none of these, or the package that reads the file is missing.
-    ArtifactError
-        If the file can't be read.
+    `UsageError` if it is none of these, or the package that reads the file is missing; `ArtifactError` if the file
+    can't be read.
     """
     if given is None:
         return Tokenizer()
@@ -125,7 +107,7 @@ def _from_file(path: PathLike) -> Any:
 
 
 def shown(text: str) -> str:
-    r"""A text of one line whose hidden characters are visible, at most 64 characters long.
+    r"""One line of at most 64 characters, hidden characters visible.
 
     Examples
     --------

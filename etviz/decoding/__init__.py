@@ -1,1 +1,1 @@
-"""A language model's tokens: reference and runtime at every position, and whether rounding explains a flip."""
+"""A language model's tokens: reference and runtime at every position."""

@@ -16,13 +16,7 @@ if TYPE_CHECKING:
 
 
 def prompts_of(base: KlBase, prompts: Any) -> list[list[int]]:
-    """The chunks of the file that a user names: all of them, or the first ones.
-
-    Raises
-    ------
-    UsageError
-        If `prompts` is neither None nor a number of chunks.
-    """
+    """None for all chunks, or the number of the first ones; `UsageError` for anything else."""
     if prompts is None:
         return base.tokens.tolist()
     if isinstance(prompts, bool) or not isinstance(prompts, int) or not 0 < prompts <= len(base.tokens):
@@ -36,8 +30,7 @@ def prompts_of(base: KlBase, prompts: Any) -> list[list[int]]:
 def against(found: Decoded, base: KlBase, chunk: int) -> Decoded:
     """A decoded chunk with the file's log probabilities as reference, at the positions that the file scores.
 
-    Both sides are log probabilities no smaller than the file's smallest. The steps of the file count as noise: step/√12
-    for each number (uniform rounding noise).
+    Both sides are clamped to the file's smallest. Its steps count as noise: step/√12 (uniform rounding).
     """
     if found.runtime.shape[1] != base.vocabulary:
         raise UsageError(

@@ -1,8 +1,7 @@
 """The caches of a program after some calls: each entry at the runtime and at the reference, and its noise.
 
-A cache is a floating buffer that calls write to, or an integer one with its scales and zero points. Which axis is the
-sequence is read from the calls: a call changes few of its slots. So rings need no rule of their own, since a slot
-belongs to the call that wrote it last.
+A cache is a floating buffer that calls write to, or an integer one with its scales and zero points. A call changes few
+slots of the sequence's axis. A slot belongs to the call that wrote it last, so rings need no further rule.
 """
 
 from __future__ import annotations
@@ -29,27 +28,15 @@ COLUMNS: Final = (
 _SCALES, _ZERO_POINTS = "_scales", "_zero_points"
 _KINDS: Final = {"keys": r"(^|_)(k|keys?)(_|$)", "values": r"(^|_)(v|values?)(_|$)"}
 Places = list[tuple[int, int]]
-"""``(position of its first token, number of tokens)`` of each call."""
+"""Position of the first token and number of tokens, by call."""
 
 
 @question
 def caches(replay: Replay, calls: Places) -> dict[str, dict[str, list[Any]]]:
-    """Compare the caches after some calls with the reference's.
+    """Compare the caches after some calls with the reference's; by buffer, columns of `COLUMNS` from ``head`` on.
 
-    The runtime's entries are what its operators wrote: the logged values that went into the cache. The noise is
-    measured in perturbed lanes whose caches are kept between calls.
-
-    Parameters
-    ----------
-    replay
-        The executions, from the first call on.
-    calls
-        Of as many executions.
-
-    Returns
-    -------
-    dict
-        By name of the buffer: columns of `COLUMNS` from ``head`` on, but for ``severity``.
+    The runtime's entries are the logged values that went into the cache. Perturbed lanes, whose caches are kept between
+    calls, give the noise. The executions of `replay` start with the first call.
     """
     start = replay.fresh()
     written: dict[str, Slots] = {}
@@ -81,7 +68,7 @@ def caches(replay: Replay, calls: Places) -> dict[str, dict[str, list[Any]]]:
 
 
 def _rms(reference: torch.Tensor, runtime: torch.Tensor, slots: Slots) -> torch.Tensor:
-    """RMSE of each slot and head, shape [slots, heads]."""
+    """Shape [slots, heads]."""
     square = torch.where(reference == runtime, 0.0, runtime - reference).square()
     axis, heads = slots.axis or 0, slots.heads
     kept = square.movedim(axis, 0) if heads is None else square.movedim((axis, heads), (0, 1))
@@ -93,7 +80,7 @@ def _lane(state: Mapping[str, Any], at: int) -> dict[str, Any]:
 
 
 def _whole(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Caches in floating point, by the name of the buffer that holds the numbers."""
+    """In floating point, by the name of the buffer that holds the numbers."""
     found: dict[str, torch.Tensor] = {}
     for name, value in state.items():
         if not isinstance(value, torch.Tensor) or value.ndim < 2 or name.endswith((_SCALES, _ZERO_POINTS)):
@@ -107,7 +94,7 @@ def _whole(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 
 class Slots:
-    """Which slots of a buffer calls changed, along every axis."""
+    """The slots of a buffer that calls changed, along every axis."""
 
     def __init__(self) -> None:
         self._changed: list[list[list[int]]] = []
@@ -135,7 +122,7 @@ class Slots:
 
     @property
     def heads(self) -> int | None:
-        """The first axis that is neither the batch, nor the sequence, nor the last one; None without one."""
+        """The first axis that is neither the batch, nor the sequence, nor the last one."""
         return next((at for at in range(1, len(self._sizes) - 1) if at != self.axis), None)
 
     def written(self) -> dict[int, tuple[int, int]]:
@@ -151,14 +138,12 @@ class Slots:
 
 
 def in_order(slots: list[int]) -> list[int]:
-    """Slots in the order in which they were written: those before the end of a ring come first."""
+    """As they were written: those before the end of a ring come first."""
     gaps = [at for at, (one, other) in enumerate(pairwise(slots), 1) if other != one + 1]
     return slots[gaps[0] :] + slots[: gaps[0]] if len(gaps) == 1 and slots[0] == 0 else slots
 
 
 class _Noise:
-    """Differences of the perturbed lanes: of roundings, and of grids."""
-
     def __init__(self) -> None:
         self._lanes: list[tuple[bool, torch.Tensor]] = []
         self._reference = torch.zeros(())
@@ -168,7 +153,6 @@ class _Noise:
         self._lanes.append((grid, perturbed))
 
     def of(self, place: tuple[Any, ...]) -> float:
-        """Noise of some elements."""
         both = Spread(), Spread()
         for grid, perturbed in self._lanes:
             both[grid].add(perturbed[place], self._reference[place])
@@ -202,7 +186,7 @@ def _entries(
 
 
 def table(found: Mapping[str, Mapping[str, Sequence[Any]]]) -> pd.DataFrame:
-    """The rows of `Decode.cache`, of what `caches` found."""
+    """The rows of `Decode.cache`."""
     parts = []
     numbers: dict[str, int] = {}
     for name, columns in found.items():
@@ -221,7 +205,7 @@ def table(found: Mapping[str, Mapping[str, Sequence[Any]]]) -> pd.DataFrame:
 
 
 def first_beyond(cache: pd.DataFrame) -> pd.Series[Any] | None:
-    """The entry that was beyond noise first: the earliest call, then the first layer. None without any."""
+    """The earliest call, then the first layer; None without any."""
     beyond = cache[cache["since"].notna() | cache["rmse"].isna()]
     if beyond.empty:
         return None

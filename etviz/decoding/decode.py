@@ -53,7 +53,7 @@ def decode(
     """Compare a language model's tokens, position by position.
 
     Reference and runtime receive the same tokens: those of the prompt, then the ones that the reference chooses
-    (teacher forcing). So each position is compared on the same past, and a flip is a difference of that position.
+    (teacher forcing). So a flip is a difference of that position.
 
     Parameters
     ----------
@@ -66,10 +66,9 @@ def decode(
     tokenizer
         An object with `encode` and `decode`, or the path of a ``tokenizer.json`` or SentencePiece model.
     reference
-        What to compare with, the program's own reference by default: a function ``ids -> logits``, or a model of
-        `transformers`; it receives a tensor of shape [1, n] with all ids, and returns logits [n, vocabulary]. Or the
-        path of a file that ``llama-perplexity --kl-divergence-base`` wrote (its tokens are compared, none generated),
-        or of a folder with a model of `transformers`.
+        By default the program's own reference. A function ``ids -> logits``, or a model of `transformers`: it receives
+        a tensor of shape [1, n] with all ids, and returns logits [n, vocabulary]. Or the path of a file that
+        ``llama-perplexity --kl-divergence-base`` wrote, or of a folder with a model of `transformers`.
     steps
         Number of tokens that the reference generates after each prompt.
     driver
@@ -78,7 +77,7 @@ def decode(
     forced
         False ends each prompt at the first token that differs, as free generation does.
     log
-        "auto" runs without logging, and logs the calls that `Decode.at` and `Decode.why` ask for.
+        "auto" logs only the calls that `Decode.at` and `Decode.why` ask for.
     noise
         False leaves the noise for later (`Decode.compute_noise`), which takes several times as long as the rest: the
         first table then has no ``margin_noise``, ``explained`` and ``severity``.
@@ -87,7 +86,7 @@ def decode(
     method, timeout
         As for `etviz.study`.
     strict, lowering
-        As for `etviz.debug`: ``partitioner``, ``quantizer``, ``calibration``.
+        As for `etviz.debug`.
 
     Raises
     ------
@@ -134,7 +133,6 @@ def decode(
 def _decode(
     session: Session, prompt: Sequence[int], steps: int, prefill: int | None, own: Own | None, number: int
 ) -> Decoded:
-    """Decode one prompt."""
     import torch
 
     driver, needed = session.driver, len(prompt) + max(steps - 1, 0)
@@ -171,10 +169,7 @@ def _decode(
 
 @dataclass(slots=True)
 class _Writer:
-    """Makes the calls of a prompt; the reference chooses the tokens that follow it.
-
-    `length` is the number of ids at the end, `waiting` holds the next calls.
-    """
+    """`length` is the number of ids at the end, `waiting` holds the next calls."""
 
     driver: Driver
     ids: list[int]
@@ -205,7 +200,7 @@ class _Writer:
             self.waiting.append(self.driver.step(self.ids, len(self.ids) - 1))
 
     def positions(self) -> list[Position]:
-        """Where each position's logits are, the first ones if several calls give them."""
+        """The first ones if several calls give a position's logits."""
         found: dict[int, Position] = {}
         for at, (call, logits) in enumerate(zip(self.calls, self.outputs, strict=True)):
             for position, row in rows_of(call, logits):
@@ -232,7 +227,6 @@ def _ended(number: int, position: int, needed: int, error: PairingError) -> str:
 
 
 def listed(prompts: Any) -> list[Any]:
-    """Prompts as a list."""
     if isinstance(prompts, str) or hasattr(prompts, "flatten"):
         return [prompts]
     found = list(prompts) if isinstance(prompts, (list, tuple)) else [prompts]
@@ -244,14 +238,13 @@ def listed(prompts: Any) -> list[Any]:
 
 
 def _logits_function(reference: Any) -> Own:
-    """A user's reference as a function of ids."""
     if not callable(reference):
         raise UsageError(f"reference must be a function ids -> logits or a model, found {type(reference).__name__}")
     return reference
 
 
 def _from_folder(path: Path) -> Own:
-    """A model of `transformers`, from safetensors and without code of its own."""
+    """From safetensors, without code of the folder."""
     try:
         transformers = importlib.import_module("transformers")
     except ImportError as error:
@@ -265,7 +258,6 @@ def _from_folder(path: Path) -> Own:
 
 
 def _own(function: Own, ids: Sequence[int], vocabulary: int) -> torch.Tensor:
-    """The logits of a user's reference for all ids."""
     import torch
 
     try:
@@ -285,7 +277,6 @@ def _own(function: Own, ids: Sequence[int], vocabulary: int) -> torch.Tensor:
 
 
 def _until_flip(found: Decoded) -> Decoded:
-    """A sequence up to the first generated token that differs."""
     differs = found.reference.argmax(1) != found.runtime.argmax(1)
     ends = [at for at, item in enumerate(found.positions) if bool(differs[at]) and item.position + 1 >= found.prompted]
     if not ends:

@@ -21,25 +21,12 @@ if TYPE_CHECKING:
 _TOGETHER: Final = 256 << 20
 """Bytes of values of the lanes that are evaluated side by side."""
 Follow = Callable[["torch.Tensor | None"], "Sequence[Any] | None"]
-"""Takes the logits of the last call, None at first, and returns the flat inputs of the next call, None at the end."""
+"""Takes the logits of the last call, None at first; returns the flat inputs of the next call, None at the end."""
 
 
 @question
 def follow(replay: Replay, ask: Follow) -> int:
-    """Evaluate the reference call after call; the state is kept between calls.
-
-    Parameters
-    ----------
-    replay
-        Of the program.
-    ask
-        Receives the logits of each call, and gives the inputs of the next one.
-
-    Returns
-    -------
-    int
-        Largest number of bytes that the values of a call took together.
-    """
+    """Evaluate the reference call after call, with its state; return the most bytes that the values of a call took."""
     evaluator, last = replay.fresh(), None
     while (inputs := ask(last)) is not None:
         last = logits_of(evaluator.run(inputs, replay=False))
@@ -59,23 +46,9 @@ def noise_of_logits(
     """Measure the noise of the logits of calls that follow one another; perturbed lanes keep their own state.
 
     The noise of the difference of two logits is √2 times the standard deviation, over the vocabulary, of a row's
-    perturbed logits less the plain ones: what moves all logits alike moves no difference. `allowance` widens it for one
-    number. There are as many lanes as give `ENOUGH` logits for a row.
-
-    Parameters
-    ----------
-    replay
-        Of the program.
-    calls
-        Flat inputs of each call.
-    vocabulary
-        Logits of a row.
-    peak
-        Bytes that the values of a call take, from `follow`: lanes that would take more than 256 MB follow one another.
-    progress
-        Called with the number of calls that were evaluated.
-    floating
-        True for the noise of the float model that was quantized.
+    perturbed logits less the plain ones: a shift of all logits changes no difference. `allowance` widens it for one
+    number. There are as many lanes as give `ENOUGH` logits for a row. With `peak` bytes for the values of a call, lanes
+    that would take more than 256 MB follow one another. `floating` asks for the float model that was quantized.
 
     Returns
     -------
@@ -129,7 +102,7 @@ class _Kind:
 
 @dataclass(slots=True)
 class _Row:
-    """The noise of one row of logits: from other roundings, and from other grids."""
+    """From other roundings, and from other grids."""
 
     roundings: _Kind
     grids: _Kind

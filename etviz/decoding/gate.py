@@ -23,11 +23,11 @@ class TokenLimits:
     Attributes
     ----------
     max_kl_p99
-        Largest 99th percentile of the KL divergence, in nats.
+        99th percentile of the KL divergence, in nats.
     max_flips
         Maximum number of flips that noise does not explain.
     max_perplexity_ratio
-        Largest perplexity of the runtime over that of the reference.
+        Perplexity of the runtime over that of the reference.
     """
 
     max_kl_p99: float | None = None
@@ -42,12 +42,11 @@ class TokenLimits:
 
     @property
     def demand_nothing(self) -> bool:
-        """True if there is no limit."""
         return all(getattr(self, name) is None for name in self.__slots__)
 
 
 def check_tokens(run: Decode, limits: TokenLimits) -> CheckResult:
-    """Check the tokens of a decoded program: a case for each limit, and one for NaN and Inf."""
+    """A case for each limit, and one for NaN and Inf."""
     kl, ratio, flips = run.kl["value"], run.perplexity["value"], run.faulty_flips
     found = {
         "KL divergence": _kl(run, limits),
@@ -108,5 +107,4 @@ def _finite(run: Decode) -> Iterator[Violation]:
 
 
 def place(row: pd.Series[Any]) -> str:
-    """A row of `Decode.steps` in words."""
     return f"prompt {row['prompt']}, step {row['step']}, position {row['position']}"

@@ -38,17 +38,7 @@ _HALF: Final = math.sqrt(EPS["float32"])
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One of two ways to feed a sequence.
-
-    Attributes
-    ----------
-    calls
-        From the initial state on.
-    first
-        Number of the first call that feeds the compared sequence.
-    said
-        Description, such as "3 tokens a call".
-    """
+    """One of two ways to feed a sequence; `first` is the first call that feeds the compared one."""
 
     calls: tuple[Call, ...]
     first: int
@@ -56,7 +46,6 @@ class Way:
 
     @property
     def one_method(self) -> bool:
-        """True if all calls are of the driver's method."""
         return not any(call.method for call in self.calls)
 
 
@@ -66,10 +55,10 @@ class Invariants:
     Attributes
     ----------
     table
-        DataFrame with a row for each invariant and prompt: ``invariant``, ``status`` (``holds`` bit for bit,
-        ``within noise``, ``broken`` or ``not applicable``), ``prompt``, the first ``call`` and ``position`` that break
-        it, the ``module`` and the ``operator`` where the reference's values differ first, ``severity`` (RMSE of that
-        position's logits over their noise), ``max_abs`` (of all logits) and ``detail``.
+        A row for each invariant and prompt: ``invariant``, ``status`` (``holds`` bit for bit, ``within noise``,
+        ``broken`` or ``not applicable``), ``prompt``, the first ``call`` and ``position`` that break it, the ``module``
+        and the ``operator`` where the reference's values differ first, ``severity`` (RMSE of that position's logits
+        over their noise), ``max_abs`` (of all logits) and ``detail``.
     """
 
     def __init__(self, table: pd.DataFrame) -> None:
@@ -77,7 +66,7 @@ class Invariants:
 
     @property
     def broken(self) -> pd.DataFrame:
-        """The rows of `table` that are broken."""
+        """The broken rows of `table`."""
         return self.table[self.table["status"] == BROKEN]
 
     @property
@@ -117,10 +106,7 @@ def invariants(
     The program is fed the same tokens in different ways, which must give the same logits: twice; in chunks of every
     length and token by token; after another sequence, after a reset, and from the initial state; partly by another
     method that keeps the same state; with other tokens as padding, and in the other rows of a batch; up to its last
-    position, beyond which it must refuse.
-
-    Differences are compared with measured rounding noise. Of a broken invariant the first call and position are named;
-    and, if the program's own graph breaks it too, the first module whose values differ.
+    position, beyond which it must refuse. Differences are compared with measured rounding noise.
 
     Parameters
     ----------
@@ -160,7 +146,6 @@ def invariants(
 
 
 def _like(driver: Driver, make: Any, first: Any) -> Driver:
-    """The driver of a prompt: like the first one's, with another function."""
     if make is None or make is first:
         return driver
     return make if isinstance(make, Driver) else replace(driver, make=make)
@@ -213,7 +198,6 @@ def _sequences(
 
 
 def _before(drivers: Sequence[Driver], prompts: Sequence[Sequence[int]], number: int) -> tuple[Call, ...]:
-    """Calls that feed another sequence."""
     other = (number + 1) % len(prompts)
     ids = list(prompts[other]) if other != number else list(reversed(prompts[number]))
     return tuple(drivers[other].prefill(ids, 1))
@@ -246,7 +230,6 @@ def _methods(checker: _Checker, driver: Driver, ids: Sequence[int], plain: Way) 
 
 
 def _batch(checker: _Checker, driver: Driver, plain: Way) -> dict[str, Any]:
-    """Sequences in a batch have no effect on one another."""
     name, form = "other rows of the batch have no effect", Form.of(driver)
     tokens = flatten(plain.calls[0].inputs)[form.tokens]
     if tokens.ndim < 2 or tokens.shape[0] < 2:
@@ -256,7 +239,7 @@ def _batch(checker: _Checker, driver: Driver, plain: Way) -> dict[str, Any]:
 
 
 def _beside(call: Call, form: Form) -> tuple[Any, ...]:
-    """The same inputs, flat, with other tokens in all rows but the first."""
+    """Other tokens in all rows but the first; flat."""
     flat = flatten(call.inputs)
     tokens = flat[form.tokens].clone()
     tokens[1:] = torch.where(tokens[1:] == 1, 2, 1)
@@ -276,7 +259,7 @@ def _padding(checker: _Checker, driver: Driver, ids: Sequence[int]) -> dict[str,
 
 
 def _padded(call: Call, form: Form) -> tuple[Any, ...]:
-    """The same inputs, flat, with other tokens behind the ids."""
+    """Other tokens behind the ids; flat."""
     flat = flatten(call.inputs)
     tokens = flat[form.tokens].clone()
     row = tokens.view(-1)
@@ -317,7 +300,6 @@ class _Checker:
         self._noises: dict[int, tuple[tuple[Call, ...], dict[int, float]]] = {}
 
     def run(self, calls: tuple[Call, ...], *, again: bool = False) -> list[torch.Tensor]:
-        """The runtime's logits of each call."""
         known = self._known.get(id(calls))
         if known is None or again:
             found = self.session.runtime(calls)
@@ -326,7 +308,6 @@ class _Checker:
         return known[1]
 
     def compare(self, name: str, plain: Way, other: Way, *, twice: bool = False) -> dict[str, Any]:
-        """A row of the table: both ways must give the same logits at the same positions."""
         first, second = self.run(plain.calls), self.run(other.calls, again=twice)
         one, two = _by_position(plain, first), _by_position(other, second)
         shared = [position for position in one if position in two]
@@ -359,7 +340,7 @@ class _Checker:
         return math.hypot(*(self._noise_of(way).get(position, 0.0) for way in sides))
 
     def _noise_of(self, way: Way) -> dict[int, float]:
-        """RMS noise of each position's logits."""
+        """RMS, by position."""
         known = self._noises.get(id(way.calls))
         if known is None:
             waiting = [flatten(call.inputs) for call in way.calls]
@@ -396,7 +377,7 @@ def _severity(rmse: float, noise: float) -> float:
 
 
 def _by_position(way: Way, logits: Sequence[torch.Tensor]) -> dict[int, tuple[int, torch.Tensor]]:
-    """By position, the number of the call and the row of its logits; the first call that gives one counts."""
+    """The number of the call and the row of its logits; the first call that gives one counts."""
     found: dict[int, tuple[int, torch.Tensor]] = {}
     for number, (call, values) in enumerate(zip(way.calls, logits, strict=True)):
         if number >= way.first:
@@ -407,14 +388,7 @@ def _by_position(way: Way, logits: Sequence[torch.Tensor]) -> dict[int, tuple[in
 
 @question
 def values_of(replay: Replay, calls: Sequence[Sequence[Any]], first: int) -> list[list[list[Any]]]:
-    """The reference's values of calls that follow one another.
-
-    Returns
-    -------
-    list
-        For each call from the `first` on, a list of module, operator and value, in program order: the last value of
-        each module.
-    """
+    """The reference's last value of each module, for each call from the `first` on: module, operator, value."""
     evaluator = replay.fresh()
     found: list[list[list[Any]]] = []
     for number, inputs in enumerate(calls):

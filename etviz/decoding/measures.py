@@ -1,4 +1,4 @@
-"""What is measured of two rows of logits, in float64, and how sure a mean of it is."""
+"""Measures of two rows of logits, in float64, and the standard errors of their means."""
 
 from __future__ import annotations
 
@@ -22,23 +22,11 @@ PERCENTILES: Final = (50, 90, 99)
 
 
 def measures(reference: torch.Tensor, runtime: torch.Tensor, tokens: Sequence[int]) -> dict[str, Numbers]:
-    """Measures of each position.
+    """Measures of each position, by column.
 
     With p and q the softmax of the reference's and the runtime's logits, and t the token that follows: ``kl = Σ p
     (log p − log q)``, ``entropy = −Σ p log p``, ``nll = −log p[t]``, all in nats. A token of probability 0 in p adds
-    nothing to them.
-
-    Parameters
-    ----------
-    reference, runtime
-        Logits, a row for each position.
-    tokens
-        The token that follows each position.
-
-    Returns
-    -------
-    dict
-        By name of the column. Rows with NaN, or with an infinite logit that is no −inf, are NaN.
+    nothing to them. Rows with NaN, or with an infinite logit that is no −inf, are NaN.
     """
     parts = [
         _measures(reference[at : at + _ROWS].double(), runtime[at : at + _ROWS].double(), tokens[at : at + _ROWS])
@@ -78,7 +66,7 @@ def _measures(reference: torch.Tensor, runtime: torch.Tensor, tokens: Sequence[i
 
 
 def _two_best(logits: torch.Tensor) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """The largest logit of each row with its index, and the second one; a lone token has no second."""
+    """A lone token has no second."""
     index = logits.argmax(1, keepdim=True)
     others = logits.scatter(1, index, -torch.inf)
     return (logits.gather(1, index), index), others.amax(1)
@@ -88,20 +76,9 @@ def with_errors(values: Numbers, statistics: dict[str, Callable[[Numbers], Numbe
     """Statistics of positions, each with its standard error by the bootstrap.
 
     The error is the standard deviation over 1,000 samples of as many positions, drawn with replacement from a fixed
-    seed (B. Efron, "Bootstrap Methods: Another Look at the Jackknife", 1979). Neighbouring positions of a text depend
-    on each other, which this does not count.
-
-    Parameters
-    ----------
-    values
-        Shape [positions, …].
-    statistics
-        Functions of values of the shape [positions, samples, …] that reduce the first axis, by name.
-
-    Returns
-    -------
-    DataFrame
-        Columns ``value`` and ``standard_error``, a row for each statistic.
+    seed (B. Efron, "Bootstrap Methods: Another Look at the Jackknife", 1979). It ignores that neighbouring positions of
+    a text depend on each other. `values` has the shape [positions, …]; a statistic reduces the first axis of
+    [positions, samples, …].
     """
     values = values[np.isfinite(values).reshape(len(values), -1).all(1)]
     if not len(values):

@@ -48,7 +48,7 @@ _STYLE: Final = (
 
 
 def word_error_rate(reference: str, text: str) -> float:
-    """Word error rate: substitutions, deletions and insertions over the number of words of the reference.
+    """Substitutions, deletions and insertions over the number of words of the reference.
 
     The edit distance of V. I. Levenshtein (1966), over words. NaN for a reference without words.
 
@@ -74,11 +74,11 @@ class PortCard:
     Attributes
     ----------
     table
-        DataFrame with a row for each stage, from ``original`` to ``runtime``: ``stage``; ``against``, the stage before;
-        ``kl`` (mean, in nats, of the logits against the stage before); ``agreement`` (share of positions where the most
-        likely token is that of the original); ``max_abs`` of the logits against the stage before; ``severity`` (the
-        largest RMSE of a position's logits over their measured noise); ``wer`` (word error rate of the most likely
-        tokens against the original's, with a tokenizer); ``worst`` (the module that differs first); ``differs``.
+        A row for each stage, from ``original`` to ``runtime``: ``stage``; ``against``, the stage before; ``kl`` (mean,
+        in nats, of the logits against the stage before); ``agreement`` (share of positions where the most likely token
+        is that of the original); ``max_abs`` of the logits against the stage before; ``severity`` (the largest RMSE of
+        a position's logits over their measured noise); ``wer`` (word error rate of the most likely tokens against the
+        original's, with a tokenizer); ``worst`` (the module that differs first); ``differs``.
     parity
         The comparison of original and port.
     """
@@ -88,19 +88,19 @@ class PortCard:
 
     @property
     def first(self) -> str | None:
-        """The first stage that differs from the one before by more than rounding; None if none does."""
+        """The first stage that differs from the one before by more than rounding, or None."""
         stages = self.table["stage"][self.table["differs"]]
         return str(stages.iloc[0]) if len(stages) else None
 
     def summary(self) -> str:
-        """The verdict, and what is wrong with the port if it differs from the original."""
+        """The verdict, and the faults of a port that differs from the original."""
         if self.first is None:
             return f"{self.title}: no stage differs by more than rounding."
         said = f"{self.title}: the first stage that differs is {self.first}."
         return f"{said}\n{self.parity.summary()}" if not self.parity.agrees else said
 
     def wire(self) -> dict[str, Any]:
-        """The card for a view: verdict, head, rows of texts, and the number of the first row that differs."""
+        """Verdict, head, rows of texts, and the number of the first row that differs."""
         rows = self._cells()
         first = next((at for at, row in enumerate(rows) if row[0] == self.first), None)
         return {"verdict": self.summary(), "head": list(_HEAD), "rows": rows, "first": first}
@@ -114,19 +114,13 @@ class PortCard:
         return "\n".join([f"### {markdown(self.title)}", "", *lines, "", *markdown(self.summary()).splitlines()]) + "\n"
 
     def to_html(self, path: PathLike) -> None:
-        """Write the card as a page of its own.
-
-        Raises
-        ------
-        ArtifactError
-            If it can't be written.
-        """
+        """Write a page; `ArtifactError` if it can't be written."""
         page = f"<!doctype html><meta charset=utf-8><title>{html.escape(self.title)}</title><style>{_STYLE}</style>"
         with whole_file(path, "the port card") as target:
             target.write_text(f"{page}<h1>{html.escape(self.title)}</h1>{self.to_fragment()}\n", encoding="utf-8")
 
     def to_fragment(self) -> str:
-        """The table and the summary as HTML without styles."""
+        """HTML without styles."""
         rows = []
         for row in self._cells():
             kind = ' class="first"' if row[0] == self.first else ""
@@ -159,7 +153,7 @@ class PortCard:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """The logits of one stage, a row for each position; None where they are not known, for a reason."""
+    """The logits, a row for each position; None where they are not known, for a reason."""
 
     name: str
     logits: torch.Tensor | None
@@ -189,8 +183,8 @@ def port_card(
     prompt
         Token ids, or a text with a `tokenizer`.
     inputs, reference_inputs
-        The whole prompt as `etviz.parity` takes it, for models whose arguments are others than the ids; by default the
-        ids, and for a model with a position the positions from 0 on.
+        The whole prompt as `etviz.parity` takes it; by default the ids, and for a model with a position the positions
+        from 0 on.
     tokenizer, driver, strict, timeout, lowering
         As for `etviz.decode`.
 
@@ -241,14 +235,14 @@ def port_card(
 
 
 def _noise(replay: Replay, calls: Sequence[Call], vocabulary: int, *, floating: bool) -> torch.Tensor:
-    """RMS noise of each position's logits."""
+    """RMS of each position's logits."""
     inputs = [flatten(call.inputs) for call in calls]
     found = noise_of_logits(replay, inputs, vocabulary, floating=floating)
     return _rows(calls, [torch.tensor([[row[0]] for row in call]) for call in found]).flatten()
 
 
 def _eager(model: torch.nn.Module, calls: Sequence[Call]) -> torch.Tensor:
-    """The model's logits, call after call, from its present state."""
+    """Call after call, from the model's present state."""
     alone = copy.deepcopy(model).eval()
     outputs = []
     with torch.no_grad():
@@ -268,13 +262,7 @@ def _rows(calls: Sequence[Call], logits: Sequence[torch.Tensor]) -> torch.Tensor
 
 @question
 def stage_logits(replay: Replay, calls: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """The logits of each form of the program that the files hold, call after call.
-
-    Returns
-    -------
-    list
-        Name of the stage, its calls' logits, and why these are not known; the lowered program comes last.
-    """
+    """For each form of the program: stage, its calls' logits, and why these are not known; the lowered one is last."""
     makers = dict(replay.stages) | {"lowered": replay.fresh}
     if replay.fresh_float is not None:
         named = {"quantized" if name == "exported" else name: make for name, make in makers.items()}
@@ -295,7 +283,7 @@ def _table(
     compared: Parity,
     decode: Callable[[list[int]], str] | None,
 ) -> pd.DataFrame:
-    """The rows; `noise` has the rounding of the float model (True) and of the program, for stages after these."""
+    """`noise` has the rounding of the float model (True) and of the program, for stages after these."""
     rows: list[dict[str, Any]] = []
     before: _Stage | None = None
     best = stages[0].logits.argmax(1) if stages[0].logits is not None else torch.empty(0)

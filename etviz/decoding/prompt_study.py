@@ -1,4 +1,4 @@
-"""Studies over prompts: `etviz.decode.kl` and `etviz.decode.perplexity` are tasks of `etviz.study`."""
+"""`etviz.decode.kl` and `etviz.decode.perplexity` are tasks of `etviz.study`."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class PromptStudy:
     Attributes
     ----------
     inputs
-        DataFrame with a row for each prompt: ``status`` (``compared`` or ``failed``) and ``reason``; number of
-        ``positions``; ``kl`` (mean, nats) and ``kl_p99``; ``perplexity_reference`` and ``perplexity_runtime``, and
-        their ratio ``perplexity``; ``flips``, ``faulty_flips`` (which noise does not explain), and ``first_fault`` (the
-        step, NA without one).
+        A row for each prompt: ``status`` (``compared`` or ``failed``) and ``reason``; number of ``positions``; ``kl``
+        (mean, nats) and ``kl_p99``; ``perplexity_reference`` and ``perplexity_runtime``, and their ratio
+        ``perplexity``; ``flips``, ``faulty_flips`` (which noise does not explain), and ``first_fault`` (the step, NA
+        without one).
     """
 
     def __init__(self, task: TokenTask, pte: str, ids: Sequence[list[int]], inputs: pd.DataFrame, folder: Any) -> None:
@@ -60,32 +60,20 @@ class PromptStudy:
         return pd.concat(found)
 
     def worst_inputs(self, n: int = 5, by: str = "") -> pd.DataFrame:
-        """The prompts with the largest numbers, rows of `inputs`.
-
-        Raises
-        ------
-        UsageError
-            If `by` is no column of numbers.
-        """
+        """Rows of `inputs`, largest first; `UsageError` if `by` is no column of numbers."""
         by = by or self._task.name
         if by not in COLUMNS[2:]:
             raise UsageError(f"by must be one of {', '.join(COLUMNS[2:])}; found {by!r}")
         return self.inputs.sort_values(by, ascending=False, kind="stable").head(n)
 
     def open_input(self, index: int) -> Decode:
-        """Decode one prompt again.
-
-        Raises
-        ------
-        UsageError
-            If there is no such prompt.
-        """
+        """Decode one prompt again; `UsageError` if there is none."""
         if isinstance(index, bool) or not hasattr(index, "__index__") or not 0 <= int(index) < len(self._ids):
             raise UsageError(f"there is no prompt {index!r}; there are {len(self._ids)}, numbered from 0")
         return decode(self._pte, [self._ids[int(index)]], **self._task.options)
 
     def summary(self) -> str:
-        """Short text: number of prompts, the task with its standard error, faults, and the worst prompt."""
+        """The task with its standard error, faults, and the worst prompt."""
         rows = self.inputs[self.inputs["status"] == COMPARED]
         lines = [f"{len(self.inputs)} prompts: {len(rows)} compared, {len(self.inputs) - len(rows)} failed."]
         if len(rows):
@@ -111,9 +99,9 @@ class TokenTask:
     Attributes
     ----------
     name
-        Column of `PromptStudy.inputs` that it is.
+        Column of `PromptStudy.inputs`.
     options
-        Arguments of `etviz.decode`, such as ``tokenizer``, ``steps``, ``driver`` and ``reference``.
+        Arguments of `etviz.decode`.
     """
 
     name: str
@@ -125,7 +113,7 @@ class TokenTask:
     def over_prompts(
         self, program: Any, prompts: Any, executor: Executor | int | str | None, **lowering: Any
     ) -> PromptStudy:
-        """Decode every prompt, in chunks on an executor; see `etviz.study`."""
+        """In chunks on an executor; see `etviz.study`."""
         words = tokenizer_of(self.options.get("tokenizer"))
         ids = [words.ids(prompt, number) for number, prompt in enumerate(listed(prompts))]
         folder, method, strict = Scratch(), lowering.pop("method"), bool(lowering.pop("strict"))
@@ -152,7 +140,6 @@ class TokenTask:
 
 
 def _measured(pte: str, prompts: Sequence[list[int]], options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row for each prompt."""
     found: list[dict[str, Any]] = []
     for ids in prompts:
         try:

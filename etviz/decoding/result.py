@@ -1,4 +1,4 @@
-"""`Decode`: the tokens of a language model at reference and runtime. The object that users hold."""
+"""`Decode`: the tokens of a language model at reference and runtime."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from etviz.explain.attribution.shares import Progress
 
 _LARGEST: Final = 2 << 30
-"""Maximum number of bytes that the calls of one step may log."""
+"""Maximum bytes that the calls of one step may log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,13 @@ class TokenWhatIf:
     step
         Number of the call.
     names
-        Names of the rows whose values were exact.
+        Rows whose values were exact.
     texts
         The best token of the reference, of the runtime, and of the runtime with these values.
     tokens
         Their ids.
     kl_before, kl_after
-        KL divergence from the reference in nats, before and with these values.
+        KL divergence from the reference in nats.
     """
 
     step: int
@@ -84,11 +84,11 @@ class Decode(Shown):
     Attributes
     ----------
     sequences
-        What was decoded, prompt by prompt.
+        By prompt.
     view
         State that all its views share.
     card
-        An `etviz.PortCard` that the view and the report show above the tokens; None without one.
+        An `etviz.PortCard` that the view and the report show, or None.
     """
 
     view: DecodeView
@@ -111,13 +111,7 @@ class Decode(Shown):
         super().__init__(DecodeView(self))
 
     def compute_noise(self) -> None:
-        """Measure the noise of the logits, unless it is known; shows progress.
-
-        Raises
-        ------
-        PairingError
-            If the reference can't be evaluated.
-        """
+        """Measure the noise of the logits, unless it is known; `PairingError` if the reference can't be evaluated."""
         found = []
         total = sum(len(item.calls) for item in self.sequences if not item.noise)
         with tqdm(total=total, desc="noise", unit="call", leave=False, delay=1) as bar:
@@ -144,7 +138,7 @@ class Decode(Shown):
 
         ``prompt``, ``step`` (number of the call), ``position``; ``token`` and ``text`` of the token that follows;
         ``predicted_reference``, ``predicted_runtime``, ``agrees``; ``margin`` (the reference's best logit minus the
-        second), ``margin_shift`` (what the runtime did to it), ``margin_noise`` (noise of that shift), ``explained``
+        second), ``margin_shift`` (its change at the runtime), ``margin_noise`` (noise of that shift), ``explained``
         (whether the shift is within 3 times its noise; NA where the noise is unknown); ``kl`` (reference ‖ runtime),
         ``entropy``, ``nll_reference`` and ``nll_runtime``, all in nats; ``rank`` of the reference's token at the
         runtime, 1 for the best; ``top5_overlap``, a share; ``max_abs`` of the logits; ``severity``, RMSE of the logits
@@ -154,7 +148,7 @@ class Decode(Shown):
 
     @property
     def title(self) -> str:
-        """Name for people: the program's."""
+        """The program's name."""
         return self._session.subject.title
 
     @property
@@ -165,7 +159,7 @@ class Decode(Shown):
         return "unknown" if bool(self._steps["severity"].isna().any()) else "ok"
 
     def told_steps(self) -> pd.DataFrame:
-        """`steps`, with the texts of the predicted tokens (``text_reference``, ``text_runtime``) and ``at_fault``."""
+        """`steps`, with ``text_reference``, ``text_runtime`` and ``at_fault``."""
         steps = self.steps
         for side in ("reference", "runtime"):
             steps[f"text_{side}"] = [self._tokenizer.text(int(token)) for token in steps[f"predicted_{side}"]]
@@ -174,18 +168,12 @@ class Decode(Shown):
     def to_html(self, path: str | os.PathLike[str], tensors: str = "histograms", title: str | None = None) -> Path:
         """Write a report: the tokens, and the rows of every call whose view was opened.
 
-        If no call was opened, the report opens that of the first fault, else of the first flip, else of the largest KL
-        divergence.
+        Without one, it opens the call of `to_open`.
 
         Parameters
         ----------
         path, tensors, title
             As for `Inspection.to_html`.
-
-        Returns
-        -------
-        Path
-            The file.
 
         Raises
         ------
@@ -205,24 +193,23 @@ class Decode(Shown):
 
     @property
     def to_open(self) -> tuple[int, int]:
-        """Prompt and step of the call to look at first."""
+        """Prompt and step of the first fault, else of the first flip, else of the largest KL divergence."""
         row = self.first_fault if self.first_fault is not None else self.first_flip
         row = self._steps.iloc[int(self._steps["kl"].fillna(np.inf).argmax())] if row is None else row
         return int(row["prompt"]), int(row["step"])
 
     @property
     def first_flip(self) -> pd.Series[Any] | None:
-        """The first row of `steps` at which the best tokens differ, None if none does."""
+        """The first row of `steps` at which the best tokens differ, or None."""
         return _first(self._steps, ~self._steps["agrees"])
 
     @property
     def first_fault(self) -> pd.Series[Any] | None:
-        """The first row of `steps` whose logits differ by more than noise explains, None if none does."""
+        """The first row of `steps` whose logits differ by more than noise explains, or None."""
         return _first(self._steps, self._at_fault)
 
     @property
     def _at_fault(self) -> pd.Series[Any]:
-        """Rows that rounding does not explain."""
         steps = self._steps
         unexplained = ~steps["agrees"] & ~steps["explained"].fillna(value=True).astype(bool)
         return (steps["severity"] >= THRESHOLD) | unexplained | steps["kl"].isna()
@@ -247,7 +234,7 @@ class Decode(Shown):
     def perplexity(self) -> pd.DataFrame:
         """exp(mean negative log likelihood): ``reference``, ``runtime`` and their ``ratio``, with standard errors.
 
-        All rows of `steps` count: the tokens of the prompts, and those that the reference generated.
+        All rows of `steps` count, prompts and generated tokens.
         """
         both = self._steps[["nll_reference", "nll_runtime"]].to_numpy()
         return with_errors(
@@ -267,10 +254,7 @@ class Decode(Shown):
     def logits(self, row: int) -> tuple[torch.Tensor, torch.Tensor]:
         """``(reference, runtime)`` logits of a row of `steps`, shape [vocabulary].
 
-        Raises
-        ------
-        UsageError
-            If there is no such row.
+        Raises `UsageError` if it does not exist.
         """
         for item in self.sequences:
             if 0 <= row < len(item.positions):
@@ -279,7 +263,7 @@ class Decode(Shown):
         raise UsageError(f"steps has {len(self._steps)} rows, numbered from 0")
 
     def summary(self) -> str:
-        """Short text: the first fault, flips and their explanation, KL divergence, perplexity."""
+        """The first fault, flips and their explanation, KL divergence, perplexity."""
         steps = self._steps
         flips = ~steps["agrees"]
         fault, count = self.first_fault, int(flips.sum())
@@ -325,15 +309,13 @@ class Decode(Shown):
     def at(self, step: int, prompt: int = 0) -> Inspection:
         """The Inspection of a call, with the calls before it: their state goes into it.
 
-        The calls run again with the same tokens, and every value is logged. `Inspection.gaps` tells the calls apart by
+        The calls run again with the same tokens, and every value is logged. `Inspection.gaps` tells them apart by
         ``input_index``.
 
         Parameters
         ----------
         step
-            Number of the call, column ``step`` of `steps`.
-        prompt
-            Number of the prompt.
+            Column ``step`` of `steps`.
 
         Raises
         ------
@@ -363,15 +345,10 @@ class Decode(Shown):
         return self._inspections[prompt, step]
 
     def why(self, step: int, prompt: int = 0) -> pd.DataFrame:
-        """What shifted the margin of a step: the share of each instruction, of this call and of those before it.
+        """The share of each instruction, of this call and of those before it, in the shift of a step's margin.
 
         The margin is the logit of the reference's best token minus that of the token which the runtime puts first
         otherwise, at the last position of the call that has logits.
-
-        Parameters
-        ----------
-        step, prompt
-            As for `at`.
 
         Returns
         -------
@@ -396,7 +373,7 @@ class Decode(Shown):
         return found
 
     def attribute(self, step: int, prompt: int, progress: Progress | None = None) -> pd.DataFrame:
-        """Attribute the shift of a step's margin, and show the shares in its view; parameters as of `why`."""
+        """Parameters as of `why`; shows the shares in the view."""
         import torch
 
         sequence, at = self._compared(step, prompt)
@@ -419,8 +396,6 @@ class Decode(Shown):
 
         Parameters
         ----------
-        step, prompt
-            As for `at`.
         rows
             One row or several rows of ``at(step).gaps`` or ``why(step)``, of this call or of earlier ones.
 
@@ -448,13 +423,7 @@ class Decode(Shown):
         )
 
     def cache_at(self, step: int, prompt: int = 0) -> pd.DataFrame:
-        """The caches after a call, as `cache`.
-
-        Raises
-        ------
-        UsageError, ExecutionError, PairingError
-            As `why`.
-        """
+        """The caches after a call, as `cache`."""
         calls = self._calls(step, prompt)
         replay = self.at(step, prompt).analysis.findings.compared.replay
         if replay is None:
@@ -490,16 +459,14 @@ class Decode(Shown):
 
     @property
     def known_cache(self) -> pd.DataFrame | None:
-        """`cache`, if it was computed."""
         return None if self._cache is None else self._cache[1]
 
     def _calls(self, step: int, prompt: int) -> tuple[Call, ...]:
-        """The calls that have to run for a step."""
         calls = self._sequence(step, prompt).calls
         return calls[step : step + 1] if self._session.driver.stateless else calls[: step + 1]
 
     def _compared(self, step: int, prompt: int) -> tuple[Decoded, int]:
-        """A sequence, and the number of the last position that a call gives logits for."""
+        """The number is that of the last position that a call gives logits for."""
         sequence = self._sequence(step, prompt)
         found = [at for at, item in enumerate(sequence.positions) if item.call == step]
         if not found:
@@ -507,7 +474,6 @@ class Decode(Shown):
         return sequence, found[-1]
 
     def _explained(self, prompt: int, step: int) -> bool:
-        """True if noise explains the last row of a call."""
         rows = self._steps.query("prompt == @prompt and step == @step")
         row = rows.iloc[-1]
         return bool(row["severity"] < THRESHOLD) and row["explained"] is not pd.NA and bool(row["explained"])
@@ -527,7 +493,6 @@ def _first(table: pd.DataFrame, chosen: pd.Series[Any]) -> pd.Series[Any] | None
 
 
 def _said(why: pd.DataFrame, step: int) -> str:
-    """The largest share in words."""
     known = why[why["share"].notna()]
     if known.empty:
         return "No share is known."

@@ -1,4 +1,4 @@
-"""One prompt, decoded: the calls that were made, and the logits of both sides at every position."""
+"""One prompt, decoded: its calls, and the logits of both sides at every position."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where the logits of one position are: in which call, and in which row of its logits."""
+    """The call and the row of its logits that belong to a position."""
 
     call: int
     row: int
@@ -41,12 +41,8 @@ class Decoded:
 
     Attributes
     ----------
-    ids
-        The prompt's token ids, then the generated ones.
     prompted
         Number of ids of the prompt.
-    calls
-        In order.
     positions
         Those that have logits.
     reference, runtime
@@ -56,7 +52,7 @@ class Decoded:
     rounding
         For each position: noise of the reference's own logits, if they were stored in few bits.
     noise
-        For each call and row of its logits, as `noise_of_logits` returns it; empty until it is measured.
+        As `noise_of_logits` returns it; empty until it is measured.
     """
 
     ids: tuple[int, ...]
@@ -70,7 +66,6 @@ class Decoded:
     noise: Sequence[Sequence[Sequence[float]]] = ()
 
     def table(self, prompt: int, tokenizer: Tokenizer) -> pd.DataFrame:
-        """Its rows of `Decode.steps`."""
         tokens = [self.ids[item.position + 1] for item in self.positions]
         found = pd.DataFrame(measures(self.reference, self.runtime, tokens))
         found["prompt"] = prompt
@@ -104,5 +99,5 @@ class Decoded:
 
 
 def _severity(rmse: pd.Series[Any], noise: pd.Series[float]) -> pd.Series[Any]:
-    """RMSE over noise; 0 where they are equal."""
+    """0 where they are equal."""
     return (rmse / noise).mask(rmse == 0, 0.0)

@@ -1,4 +1,4 @@
-"""State of the views of a `Decode`: its tokens, and the rows of the call that is open."""
+"""State of the views of a `Decode`."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 Call = tuple[int, int]
 """Prompt and number of a call."""
 _HEIGHT: Final = 900
-"""Height in pixels: tokens and maps stand above the rows."""
+"""Pixels: tokens and maps stand above the rows."""
 
 
 class Card(Protocol):
-    """What the views ask of a `PortCard`."""
+    """The part of a `PortCard` that views use."""
 
     def wire(self) -> dict[str, Any]: ...
     def to_fragment(self) -> str: ...
 
 
 class Tokens(Protocol):
-    """What the views ask of a `Decode`."""
+    """The part of a `Decode` that views use."""
 
     @property
     def title(self) -> str: ...
@@ -91,11 +91,10 @@ class DecodeView(ViewState):
 
     @property
     def opened(self) -> list[DecodeView]:
-        """The views of the calls that were opened, in order."""
         return [self._opened[call] for call in sorted(self._opened)]
 
     def method(self, name: str) -> DecodeView:
-        """The view of a call, by its name ``prompt:step``; the call runs again with every value logged."""
+        """The view of ``prompt:step``; the call runs again with every value logged."""
         prompt, _, step = name.partition(":")
         if not (prompt.isdecimal() and step.isdecimal() and len(name) < 20):
             raise UsageError(f"a call is named by prompt and step, such as 0:5; found {name[:40]!r}")
@@ -105,7 +104,6 @@ class DecodeView(ViewState):
         return self._opened[call]
 
     def attribute(self, params: dict[str, Any], progress: Callable[[int, int], None]) -> None:
-        """Attribute the shift of the margin at the call's last position."""
         if self.call is not None:
             self.decode.attribute(self.call[1], self.call[0], progress)
 
@@ -118,7 +116,6 @@ class DecodeView(ViewState):
         return self.with_tokens(result, data)
 
     def with_tokens(self, result: dict[str, Any], data: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-        """A payload with the tokens in it."""
         decode, buffers = self.decode, Buffers(data)
         maps = [one for prompt in range(len(decode.sequences)) if (one := self._layers(prompt)) is not None]
         card = None if decode.card is None else decode.card.wire()
@@ -135,7 +132,7 @@ class DecodeView(ViewState):
         return layer_map(prompt, len(sequence.calls), gaps)
 
     def _caches(self) -> list[Map]:
-        """The worst severity by layer and position, where somebody asked for the cache."""
+        """The worst severity by layer and position, if the cache is known."""
         known = self.decode.known_cache
         if known is None or known.empty:
             return []
@@ -148,14 +145,12 @@ class DecodeView(ViewState):
 
     @property
     def _card(self) -> str:
-        """The port card as HTML; empty without one."""
         return "" if self.decode.card is None else self.decode.card.to_fragment()
 
     def embedded_html(self) -> str:
         return framed(self.title, self.height, lambda tensors: self.page(tensors, self.title), self.static_html())
 
     def page(self, tensors: str, title: str) -> bytes:
-        """The report: the tokens, and the rows of every call that was opened."""
         shown = self.opened or [self.method(name_of(self.decode.to_open))]
         return report_page(
             shown[0].analysis,
@@ -171,5 +166,4 @@ class DecodeView(ViewState):
 
 
 def name_of(call: Call | None) -> str:
-    """``prompt:step``; empty if no call is open."""
     return "" if call is None else f"{call[0]}:{call[1]}"

@@ -41,7 +41,7 @@ class Planted:
     folder
         The device's files: ``model.pte``, ``etdump.etdp``, ``debug_buffer.bin``, and the ETRecord.
     accuracy
-        Share of the test images that the faulty program classifies correctly.
+        Of the faulty program, as a share of the test images.
     proved
         The accuracy with the culprit's correct output substituted.
     """
@@ -56,7 +56,7 @@ class Planted:
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """Results of the demo; accuracies are shares of the test images, `inspection` is of the sound program."""
+    """Accuracies are shares of the test images, `inspection` is of the sound program."""
 
     inspection: Inspection
     folder: Path
@@ -71,23 +71,9 @@ class Demo:
 def run_demo(folder: Path, say: Callable[[str], None], runner: str | None = None) -> Demo:
     """Train, quantize to int8, lower to XNNPACK, run and compare; then plant a fault, and find and prove it.
 
-    Parameters
-    ----------
-    folder
-        Where artifacts, notebook and report go; made if it is missing.
-    say
-        Called with a sentence before each step.
-    runner
-        ``cpp``, or another command as for `etviz run`, runs the program too and shows the result.
-
-    Raises
-    ------
-    ArtifactError
-        If nothing can be written there.
-    UsageError
-        If the C++ runner is not built.
-    ExecutionError
-        If the runner fails.
+    `say` gets a sentence before each step. `runner`, ``cpp`` or another command as for `etviz run`, runs the program
+    too. `ArtifactError` if `folder` can't be written to; `UsageError` if the C++ runner is not built; `ExecutionError`
+    if the runner fails.
     """
     command = find_runner() if runner == "cpp" else runner
     make_folder(folder)
@@ -134,7 +120,7 @@ def run_demo(folder: Path, say: Callable[[str], None], runner: str | None = None
 
 
 def find_runner() -> str:
-    """The C++ runner of this repository, as a command; a `UsageError` if it is not built."""
+    """A command; a `UsageError` if the runner is not built."""
     for root in (Path.cwd(), Path(__file__).parents[2]):
         path = root / "examples" / "cpp_runner" / "build" / "etviz_runner"
         if path.is_file():
@@ -143,7 +129,7 @@ def find_runner() -> str:
 
 
 def run_on_runner(folder: Path, example: torch.Tensor, command: str) -> Inspection:
-    """Run the demo's program with another runner, whose files replace the files of the run from Python."""
+    """The runner's files replace those of the run from Python."""
     pte = folder / "model.pte"
     ran = run_elsewhere(ThisMachine(folder), pte, read_program(pte), "forward", [[example]], command, folder)
     if ran.etdump is None:

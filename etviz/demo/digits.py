@@ -1,4 +1,4 @@
-"""The demo's model: a small convolutional classifier of scikit-learn's handwritten digits, trained here in seconds.
+"""The demo's model: a small convolutional classifier of scikit-learn's handwritten digits.
 
 1,797 real images of 8 × 8 pixels (E. Alpaydin, C. Kaynak, "Optical Recognition of Handwritten Digits", UCI, 1998).
 """
@@ -36,7 +36,7 @@ class DigitsNet(nn.Module):
         self.head = nn.Linear(32 * 16, 10)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Class scores (logits) of a batch of images scaled to 0…1."""
+        """Images are scaled to 0…1."""
         x = self.stem(images)
         x = self.norm1(x + self.block1(x))
         x = torch.relu(self.down(x))
@@ -46,7 +46,7 @@ class DigitsNet(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Digits:
-    """Images ``[n, 1, 8, 8]`` float32 in 0…1 and labels ``[n]``, split into training and test."""
+    """Images ``[n, 1, 8, 8]`` float32 in 0…1 and labels ``[n]``."""
 
     train_images: Tensor
     train_labels: Tensor
@@ -55,7 +55,7 @@ class Digits:
 
 
 def load_digits() -> Digits:
-    """Every fifth image is for the test; a `UsageError` if scikit-learn is not installed."""
+    """A `UsageError` if scikit-learn is not installed."""
     try:
         from sklearn import datasets
     except ImportError:
@@ -68,7 +68,7 @@ def load_digits() -> Digits:
 
 
 def train(digits: Digits, *, epochs: int = EPOCHS, seed: int = 0) -> DigitsNet:
-    """Train the classifier, in float64: the same seed gives the same weights on every machine, to four digits."""
+    """In float64: the same seed gives the same weights on every machine, to four digits."""
     torch.manual_seed(seed)
     model = DigitsNet().double()
     images = digits.train_images.double()

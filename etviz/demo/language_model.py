@@ -39,14 +39,12 @@ class LanguageDemo:
         Artifacts of the program; ``planted`` in it has those of the program with the fault.
     against_float, run, planted
         The program against the float model, and against its own reference; the program with the fault.
-    what
-        The fault in words.
     culprit
-        The largest share of the first step that the fault reaches, in words.
+        The largest share of the first step that the fault reaches.
     cache
-        The first wrong entry of the cache, in words.
+        The first wrong entry of the cache.
     proof
-        That step's token with the culprit's correct value, in words.
+        That step's token with the culprit's correct value.
     found, repaired
         KL divergence of that step in nats, before and with the correct value.
     """
@@ -66,7 +64,7 @@ class LanguageDemo:
 def run_language_demo(folder: Path, say: Callable[[str], None]) -> LanguageDemo:
     """Train, quantize to 8da4w, lower to XNNPACK, decode; then plant a cache fault, and find and prove it.
 
-    `folder` gets the artifacts; `say` a sentence before each step. An `ArtifactError` if nothing can be written there.
+    `say` gets a sentence before each step. An `ArtifactError` if `folder` can't be written to.
     """
     make_folder(folder)
     with quietly():
@@ -107,10 +105,7 @@ def _float(weights: dict[str, torch.Tensor]) -> Callable[[torch.Tensor], torch.T
 
 
 def plant(pte: Path, target: Path) -> None:
-    """Write a copy of a program in which one position of one layer has another slot.
-
-    An `ArtifactError` if the table is not in the program, or more than once.
-    """
+    """One position of one layer gets another slot; `ArtifactError` unless its table is in the program exactly once."""
     right = np.array([*range(ROOM), LAYER], "<i8")
     wrong = right.copy()
     wrong[STEP] = STEP - 1

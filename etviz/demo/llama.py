@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 WORDS: Final = 128
-"""Size of the vocabulary: ASCII."""
+"""ASCII."""
 ROOM: Final = 96
 """Positions of the cache."""
 _SIZES: Final = {"dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "hidden_dim": 128, "vocab_size": WORDS}
@@ -36,7 +36,7 @@ def docstrings() -> str:
 
 
 class Characters:
-    """A tokenizer of ASCII characters."""
+    """ASCII characters as tokens."""
 
     def encode(self, text: str) -> list[int]:
         return list(text.encode("ascii"))
@@ -46,7 +46,7 @@ class Characters:
 
 
 def llama(*, cached: bool, room: int = ROOM) -> nn.Module:
-    """Upstream's Llama, untrained; without a cache it returns the logits of all positions."""
+    """Untrained; without a cache it returns the logits of all positions."""
     args = importlib.import_module(f"{_LLAMA}.model_args").ModelArgs(
         **_SIZES, max_seq_len=room, max_context_len=room, use_kv_cache=cached, generate_full_logits=not cached
     )
@@ -54,7 +54,6 @@ def llama(*, cached: bool, room: int = ROOM) -> nn.Module:
 
 
 def train(steps: int = 300) -> dict[str, torch.Tensor]:
-    """Train the model and return its weights; the seed is fixed."""
     torch.manual_seed(0)
     model = llama(cached=False).train()
     ids = torch.tensor(list(docstrings().encode()))
@@ -93,7 +92,7 @@ class Paged(nn.Module):
 
 
 def quantized(weights: dict[str, torch.Tensor]) -> nn.Module:
-    """The model in 8da4w (4-bit weights in groups of 32, 8-bit activations), with upstream's cache and attention."""
+    """In 8da4w (4-bit weights in groups of 32, 8-bit activations), with upstream's cache and attention."""
     quantization = importlib.import_module("torchao.quantization")
     model: Any = llama(cached=True).eval()
     model.load_state_dict(weights, strict=False)

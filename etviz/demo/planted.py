@@ -1,7 +1,6 @@
 """The demo's planted fault: one per-channel scale of the quantized weights, changed in the emitted program alone.
 
-Such bugs happen: weights are right, the table of their scales is not. The reference, in the ETRecord, stays right. The
-program runs without complaint, and the classifier no longer knows one of the ten digits.
+The reference, in the ETRecord, stays right. The program runs, and no longer knows one of the ten digits.
 """
 
 from __future__ import annotations
@@ -25,10 +24,9 @@ _LARGEST: Final = 127.0
 
 
 def plant(model: DigitsNet, pte: Path, target: Path) -> None:
-    """Write a whole copy of a program, lowered from the float `model`, with another scale of one class.
+    """Write a copy of a program, lowered from the float `model`, with another scale of one class.
 
-    Scales of the last layer's weights are max|w| / 127 by output channel. An `ArtifactError` if they are not in the
-    program, or more than once.
+    Scales of the last layer's weights are max|w| / 127 by output channel.
     """
     right = (model.head.weight.detach().abs().amax(1) / _LARGEST).numpy().astype("<f4")
     wrong = right.copy()
@@ -37,7 +35,7 @@ def plant(model: DigitsNet, pte: Path, target: Path) -> None:
 
 
 def replace_once(pte: Path, target: Path, right: np.ndarray, wrong: np.ndarray, what: str) -> None:
-    """Write a copy of a program with other numbers; an `ArtifactError` if `what` is not in it exactly once."""
+    """An `ArtifactError` if `right` is not in the program exactly once."""
     content = pte.read_bytes()
     found = content.count(right.tobytes())
     if found != 1:

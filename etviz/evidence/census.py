@@ -1,8 +1,4 @@
-"""Runs of one input: the instructions whose values vary from run to run, how often, and where.
-
-Runs are compared bit by bit, by hash. Varying values spread to their readers, so `origin` asks whether an instruction
-varied in a run in which all values that it reads were as usual.
-"""
+"""Runs of one input, compared bit by bit, by hash: the instructions whose values vary."""
 
 from __future__ import annotations
 
@@ -56,13 +52,7 @@ _COLUMNS: Final = (
 
 
 class Census:
-    """Many runs of one input; made by `etviz.census`.
-
-    Attributes
-    ----------
-    runs
-        Number of runs.
-    """
+    """Many runs of one input; made by `etviz.census`."""
 
     def __init__(self, tally: _Tally, graph: Graph, runs: int, exact: bool) -> None:
         self.runs = runs
@@ -78,10 +68,10 @@ class Census:
         DataFrame
             ``instruction`` and the columns that name it; number of ``runs`` that executed it; ``varied``; ``origin``,
             true if it varied in a run in which all values that it reads were as usual (None if the files do not tell
-            what it reads); number of ``deviating`` runs, which do not have its most frequent value; their ``share`` and
-            its 95 % interval from ``low`` to ``high`` (E. B. Wilson, 1927), which also bounds the share of deviating
-            runs that were missed; number of ``distinct`` values; number of ``differing`` elements of its ``elements``;
-            ``max_abs``, the largest difference from the first run in the value's units; ``where`` they differ.
+            what it reads); number of ``deviating`` runs, without its most frequent value; their ``share`` and its 95 %
+            interval from ``low`` to ``high`` (E. B. Wilson, 1927); number of ``distinct`` values; number of
+            ``differing`` elements of its ``elements``; ``max_abs``, the largest difference from the first run in the
+            value's units; ``where`` they differ.
         """
         return self._table.copy()
 
@@ -97,21 +87,18 @@ class Census:
 
     @property
     def deviating(self) -> list[int]:
-        """Numbers of the runs in which an instruction did not have its most frequent value."""
+        """Runs in which an instruction did not have its most frequent value."""
         return self._tally.deviating()
 
     @property
     def kept(self) -> list[int]:
-        """Numbers of the runs whose values are kept: the first, and the first few that differ from it."""
+        """Runs whose values are kept: the first, and the first few that differ from it."""
         return sorted({run for run, _ in self._tally.values})
 
     def tensors(self, instruction: int, run: int) -> list[torch.Tensor]:
         """The values of an instruction of `table` in one of the `kept` runs.
 
-        Raises
-        ------
-        UsageError
-            If the values of the run were not kept, or the instruction logged none.
+        Raises `UsageError` if the run's values were not kept, or the instruction logged none.
         """
         if instruction not in self._tally.digests:
             raise UsageError(f"no instruction {instruction!r} logged a value; see table")
@@ -121,7 +108,7 @@ class Census:
         return list(self._tally.values[0, instruction] if own is None else own)
 
     def summary(self) -> str:
-        """Short text: number of varying instructions, and the first of them."""
+        """The number of varying instructions, and the first of them."""
         count = len(self._table)
         if self.first is None:
             high = float(self._table["high"].max()) if count else math.nan
@@ -167,14 +154,14 @@ def census(
     n
         Number of runs. The program is loaded again after 25 runs, or after each run if it has a state.
     method
-        Name of the method; None for ``forward`` or the only one.
+        None for ``forward`` or the only one.
     runner
         Command that runs the program, as for ``etviz run --runner``, for backends that executorch's Python bindings
-        lack; None for the bindings.
+        lack.
     timeout
         Seconds for the runs of one load, 600 if None.
     recipe, partitioner, quantizer, calibration
-        Arguments of `etviz.debug` to lower a model with.
+        As for `etviz.debug`.
 
     Raises
     ------
@@ -237,9 +224,8 @@ def _logged(paired: Paired, log: RuntimeLog) -> dict[int, list[Any]]:
 class _Tally:
     """The values of the runs so far.
 
-    `digests` has the hash of the values of each instruction in each run; `masks`, by output, the elements that ever
-    differed from the first run's; `values`, by run and instruction, the first run's and the differing ones of the first
-    deviating runs; `largest` each instruction's largest difference from the first run.
+    `masks` has, by output, the elements that ever differed from the first run's; `values`, by run and instruction, the
+    first run's and the differing ones of the first deviating runs; `largest` each instruction's largest difference.
     """
 
     def __init__(self) -> None:
@@ -336,7 +322,7 @@ def _producers(graph: Graph) -> dict[int, set[int]]:
 
 
 def where(mask: npt.NDArray[np.bool_]) -> str:
-    """The place of some elements of a tensor in words: indices of each axis, and a shared position of a vector.
+    """The place of some elements: indices of each axis, and a shared position of a vector.
 
     Examples
     --------

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 _SPREAD: Final = 1 << 24
 """Maximum number of elements of memory that a strided input may span."""
 _PATIENCE: Final = 100
-"""Number of errors in a row after which etviz stops asking an iterator."""
+"""Number of errors in a row that end an iterator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One input: its `label` in the data set, or None; a `problem` if its values are missing or do not fit."""
+    """One input; a `problem` if its values are missing or do not fit."""
 
     index: int
     name: str = ""
@@ -44,7 +44,7 @@ class Entry:
 
 
 def entries(inputs: Any, takes: Sequence[Input], labels: Sequence[Any] | None = None) -> Iterator[Entry]:
-    """Every input of a data set (see `etviz.study`), in order; `labels` replace the items' labels."""
+    """`labels` replace the items' labels."""
     index = 0
     for name, item, problem in _items(inputs):
         if problem:
@@ -81,7 +81,7 @@ def first_item(inputs: Any) -> tuple[tuple[Any, ...] | None, Any]:
 
 
 def encode(values: Sequence[Any]) -> bytes:
-    """Flat arguments as a safetensors file: tensors by position; plain values and strides in the metadata."""
+    """A safetensors file: tensors by position; plain values and strides in the metadata."""
     tensors = {str(at): value.detach().cpu() for at, value in enumerate(values) if isinstance(value, torch.Tensor)}
     plain = {str(at): value for at, value in enumerate(values) if not isinstance(value, torch.Tensor)}
     strides = {name: tensor.stride() for name, tensor in tensors.items() if not tensor.is_contiguous()}
@@ -91,7 +91,7 @@ def encode(values: Sequence[Any]) -> bytes:
 
 
 def decode(data: bytes) -> list[Any]:
-    """The arguments of `encode`; a `KeyError` for other data, a `ValueError` for damaged data."""
+    """`KeyError` for other data, `ValueError` for damaged data."""
     size = int.from_bytes(data[:8], "little")
     if size > min(len(data), MOST_HEADER):
         raise ValueError("its header reaches beyond the end")

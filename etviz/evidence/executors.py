@@ -1,4 +1,4 @@
-"""Executors of a study: any that follow `concurrent.futures`."""
+"""Executors of a study."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 PROCESSES: Final = "processes"
 GUARD: Final = 'Each process imports the script, so the script has to do its work below if __name__ == "__main__"'
-"""Hint for a script that asks for processes without that guard."""
 _PAYS: Final = 60.0
 """Seconds of remaining work from which new processes pay: each imports torch and starts a child process."""
 _WIDTH: Final = 8
@@ -43,7 +42,7 @@ class CallingThread(Executor):
 
 
 class WherePaying(Executor):
-    """Does the work in the calling thread, and in new processes once much work is known to be left."""
+    """Works in the calling thread, and in new processes once much work is known to be left."""
 
     def __init__(self, pieces: int, count: int) -> None:
         self._pieces, self._count = pieces, count
@@ -111,7 +110,7 @@ def _cores() -> int:
 
 @contextmanager
 def executor_of(given: Executor | int | str | None, pieces: int | None = None) -> Generator[tuple[Executor, int]]:
-    """The executor that the user names, and its number of workers; a `UsageError` for an unknown one.
+    """The executor and its number of workers; a `UsageError` for an unknown one.
 
     `given`: None for this process, and for new ones where they pay; a number of processes, or ``"processes"``; any
     object with ``submit``.

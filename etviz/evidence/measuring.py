@@ -48,16 +48,15 @@ WORST_BY: Final = ("severity", "introduced_severity", "rmse")
 OUTPUT_METRICS: Final = ("rmse", "max_abs", "rel_l2", "sqnr_db", "severity")
 """Metrics of the worst final output in a row of `Study.inputs`."""
 FLOAT_METRICS: Final = ("rmse", "max_abs", "rel_l2", "sqnr_db")
-"""The same against the float model; without the severity, since a quantized program rounds differently."""
+"""Without the severity, since a quantized program rounds differently."""
 _OPENED: Final = 8
-"""Maximum number of programs that a process holds open."""
 _NOISE: Final[dict[tuple[str, ...], KnownNoise]] = {}
-"""The noise by the hashes of a program, its method and the first inputs."""
+"""By the hashes of a program, its method and the first inputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One input: its number, its name, its bytes (`dataset.encode`), its label."""
+    """One input; `data` as `dataset.encode` gives it."""
 
     index: int
     name: str
@@ -69,8 +68,7 @@ class Sample:
 class Work:
     """The task of a worker; `first` are the study's first inputs, which tell the noise of total gaps.
 
-    `digests` are the SHA-256 of the program's files: a worker on another machine must see the same. `introduced`
-    replays every instruction on the runtime's inputs. `timeout` is in seconds, for all `samples`.
+    `digests` are SHA-256: a worker on another machine must see the same files. `timeout` is seconds for all `samples`.
     """
 
     subject: Subject
@@ -87,8 +85,8 @@ class Work:
 class Measured:
     """The result of a worker.
 
-    `gaps` has, by `gap_columns`, an array of numbers or texts, one for each value of each input; `runs` a row for each
-    input, with `run_columns`; `operators` the rows of `operators_of`, empty if no input could be run.
+    `gaps` has, by `gap_columns`, one item for each value of each input; `runs` a row for each input; `operators` the
+    rows of `operators_of`, empty if no input could be run.
     """
 
     gaps: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
@@ -97,10 +95,7 @@ class Measured:
 
 
 def measure(work: Work, ahead: Future[Ran] | None = None) -> Measured:
-    """Run some inputs and compare every run; an input that can't be run becomes a row with its reason.
-
-    `ahead` holds the executions if the program runs on these inputs already.
-    """
+    """An input that can't be run becomes a row with its reason; `ahead` holds executions that run already."""
     opened = _open(work)
     pieces: list[Measured] = []
     groups = [[sample] for sample in work.samples] if opened.is_stateful else [list(work.samples)]
@@ -184,7 +179,7 @@ def _noise(pieces: Sequence[Ran], work: Work) -> KnownNoise:
 
 
 class Ahead:
-    """Runs the next chunk in a thread, while this thread measures the chunk before."""
+    """Runs the next chunk in a thread, while this one measures the chunk before."""
 
     def __init__(self) -> None:
         self._thread, self._cancel = ThreadPoolExecutor(1, "etviz runs ahead"), threading.Event()
@@ -319,7 +314,7 @@ def _badness(metrics: Mapping[str, float]) -> float:
 
 
 def worst_output(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, float]:
-    """The worst number of any final output for each metric; infinitely bad for NaN or Inf on one side only."""
+    """By metric; infinitely bad for NaN or Inf on one side only."""
     worst = {}
     known = [row for row in rows if row["status"] != NOT_COMPARED]
     for name in names:

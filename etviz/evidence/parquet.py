@@ -1,8 +1,7 @@
 """Reads the Parquet tables of a study, which may come from other people.
 
-Some damage makes pyarrow end the process, so a child process first reads tables that etviz did not write on this
-machine. The ledger (`etviz.artifacts.known_files`) holds the tables that were read. A table's size in memory is
-limited.
+Some damage makes pyarrow end the process, so a child process first reads tables that etviz did not write here. A
+table's size in memory is limited.
 """
 
 from __future__ import annotations
@@ -31,29 +30,28 @@ if TYPE_CHECKING:
 _DELETE: Final = "delete it, and study again"
 _ROOM: Final = 64 << 20
 _PER_BYTE: Final = 256
-"""Maximum bytes of memory for each byte of a table's file, beside `_ROOM`: a file holds equal numbers once."""
+"""Maximum bytes of memory for each byte of a file, beside `_ROOM`: a file holds equal numbers once."""
 _CODECS: Final = ("UNCOMPRESSED", "SNAPPY")
-"""Compressions that a study uses; others may unpack a small file to gigabytes."""
+"""Others may unpack a small file to gigabytes."""
 _WHOLE: Final = ("input", "instruction", "output", "compared", "nonfinite", "worst_instruction")
 _TEXTS: Final = (
     *("name", "status", "reason", "content"),
     *("kind", "op", "backend", "reference_ops", "module", "source", "stack", "metric"),
 )
 _TRUTH: Final = "matches"
-"""Column of truth values. Other columns hold numbers; in both, values may be missing."""
+"""Column of truth values; other columns hold numbers."""
 TAKEN: Final = (*_WHOLE, *_TEXTS, _TRUTH)
-"""Names of columns that no metric can have."""
 _NEEDED: Final[Mapping[str, Sequence[str]]] = {
     "operators.parquet": ("instruction", "output"),
     "runs": ("input", "name", "status", "reason", "content"),
     "gaps": ("input", "instruction", "output"),
 }
-"""Required columns of a table, or of the tables in a folder."""
+"""Columns of a table, or of the tables in a folder."""
 _WORKER: Final = Worker("etviz.evidence.parquet")
 
 
 def are_noted(paths: Sequence[Path]) -> bool:
-    """True if all of these tables can be read, or `etviz.options.isolation` is "never"."""
+    """True if no child process has to read the tables first."""
     return options.isolation == "never" or (options.isolation == "auto" and is_noted(_alike(paths)))
 
 
@@ -90,7 +88,7 @@ def _try(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]
 
 
 def read_table(path: Path, checksum: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """Read columns of a table of a study, None for all; an empty `checksum` (SHA-256, hexadecimal) skips its test.
+    """An empty `checksum` (SHA-256, hexadecimal) skips its test.
 
     An `ArtifactError` if the table is missing, damaged or too large, lacks a column, or has another checksum.
     """
@@ -142,8 +140,7 @@ def _foreign(file: ParquetFile, needed: Sequence[str]) -> str:
 def _immodest(file: ParquetFile, data: bytes) -> str:
     """Why a file takes too much memory for its size, or an empty string.
 
-    A few bytes can stand for any number of equal values, so values are counted and texts measured before a table is
-    read.
+    A few bytes can stand for any number of equal values.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

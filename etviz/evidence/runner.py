@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 CHUNK: Final = 32
 """Maximum number of inputs that run together."""
 _FIRST: Final = 4
-"""Number of inputs of the first chunk that tell the noise of total gaps."""
+"""Number of inputs that tell the noise of total gaps."""
 _TABLES: Final = "a study's tables"
 
 
@@ -78,18 +78,16 @@ def study(
         `ExportedProgram`, which is lowered for its first input as by `etviz.debug`.
     inputs
         A list, a data set, a DataLoader, a generator, or a folder of ``.npy``, ``.npz``, ``.pt`` and ``.safetensors``
-        files in the order of their names. An item is a tensor or a tuple of the program's arguments; one further value
-        is the label. A batch is split where the program takes single inputs. An item that can't be read, or does not
-        fit, is a row of `Study.inputs` with the reason.
+        files. An item is a tensor or a tuple of the program's arguments; one further value is the label. A batch is
+        split where the program takes single inputs. An item that does not fit is a row of `Study.inputs` with the
+        reason.
     executor
         Any `concurrent.futures.Executor`, which etviz does not shut down; a number of processes; ``"processes"`` for
         one on each core. None works in this process; in a notebook or at a prompt, it starts processes for more than a
-        minute of work. A script must ask for processes below ``if __name__ == "__main__":``, since each imports it. The
-        program itself always runs in a child process. For Dask, give ``client.get_executor()``; its workers must see
-        `folder`.
+        minute of work. A script must ask for processes below ``if __name__ == "__main__":``, since each imports it.
+        For Dask, give ``client.get_executor()``; its workers must see `folder`.
     folder
-        Folder of the study; None for a temporary one. The same arguments continue an interrupted study; only the chunk
-        under way is done again.
+        None for a temporary one. The same arguments continue an interrupted study.
     task
         Task metrics: a function of the expected outputs, the runtime's outputs and the label that returns a number, one
         of ``top1``, ``top5``, ``margin``, ``kl``, ``accuracy``, a list of these, or a dict by name. Expected are the
@@ -99,7 +97,7 @@ def study(
     labels
         One for each input, if the items have none.
     method
-        Name of the method; None for ``forward`` or the only one.
+        None for ``forward`` or the only one.
     introduced
         True to replay every instruction on the runtime's inputs, for the ``introduced_…`` metrics.
     metrics
@@ -109,7 +107,7 @@ def study(
     timeout
         Seconds for a chunk, 600 if None.
     recipe, partitioner, quantizer, calibration, reference, strict
-        Arguments of `etviz.debug` to lower a model with.
+        As for `etviz.debug`.
 
     Raises
     ------
@@ -191,10 +189,9 @@ class _Chunk:
 def _run(
     store: Store, work: Work, source: Iterator[Entry], size: int, pool: Executor, width: int, expected: int | None
 ) -> None:
-    """Do the missing chunks, up to twice as many at a time as there are workers.
+    """In this process, the program runs on the next chunk while one is measured.
 
-    In this process, the program runs on the next chunk while one is measured. Results are written before another chunk
-    begins, so a crash loses only the chunks under way.
+    Results are written before another chunk begins, so a crash loses only the chunks under way.
     """
     with (
         tqdm(total=expected, desc="study", leave=False, delay=1, unit="input") as bar,
@@ -218,7 +215,7 @@ def _run(
 
 
 class _UnderWay:
-    """Chunks that the executor works on; its end cancels waiting chunks."""
+    """Its end cancels waiting chunks."""
 
     def __init__(self, store: Store, work: Work, bar: tqdm[Any]) -> None:
         self._store, self._work, self._bar = store, work, bar

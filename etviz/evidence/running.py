@@ -1,4 +1,4 @@
-"""Runs of one program, for studies and censuses: later runs reuse what the first one read."""
+"""Runs of one program: later runs reuse what the first one read."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 BUFFER: Final = 32 << 20
 """Bytes of debug buffer that the executions of one load may fill."""
 NAMING: Final = ("kind", "op", "backend", "reference_ops", "module", "source", "name")
-"""Columns that name the output of an instruction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """Executions of a program: their flat inputs, their values, and the folder of their files."""
+    """Executions of a program; the folder has their files."""
 
     inputs: Sequence[Sequence[Any]]
     paired: Paired
@@ -42,7 +41,7 @@ class Ran:
 
 
 class Running:
-    """A program that this process runs; `base` has the values of the first run."""
+    """`base` has the values of the first run."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
@@ -74,7 +73,7 @@ class Running:
 
 
 def operators_of(graph: Graph) -> list[dict[str, Any]]:
-    """A row for each output of each instruction: ``instruction``, ``output`` and `NAMING`."""
+    """A row for each output: ``instruction``, ``output`` and `NAMING`."""
     owners, rows = owners_of(graph), []
     for node in graph.walk():
         for output in range(max(len(node.outputs), 1) if node.instruction >= 0 else 0):

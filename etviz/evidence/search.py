@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Operators of the exported model that are quantized together, such as a convolution and its activation."""
+    """Operators that are quantized together, such as a convolution and its activation."""
 
     names: tuple[str, ...]
     module: str = ""
@@ -34,10 +34,7 @@ class Unit:
 
 
 class Simulation:
-    """A float model or exported program, with any part of its quantizer's rounding.
-
-    Errors are measured on `inputs` against the float model's flat outputs, `expected`.
-    """
+    """A float model, with any part of its quantizer's rounding."""
 
     def __init__(
         self,
@@ -166,8 +163,8 @@ def _module(node: Any) -> str:
 def ddmin(items: Sequence[Unit], holds: Callable[[Sequence[Unit]], bool]) -> list[Unit]:
     """A minimal part of `items` for which `holds` is true: false without any one of its items.
 
-    `holds` must be true for all items. (A. Zeller, R. Hildebrandt, "Simplifying and Isolating Failure-Inducing Input",
-    2002.)
+    `holds` must be true for all items (A. Zeller, R. Hildebrandt, "Simplifying and Isolating Failure-Inducing Input",
+    2002).
 
     Examples
     --------

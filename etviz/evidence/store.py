@@ -3,7 +3,7 @@
 study.json              the program, the metrics, the tasks
 artifacts/<sha256>.pte  the program's files
 operators.parquet       a row for each output of each instruction
-gaps/000000.parquet     a row for each input and value, with every metric; a file for each chunk
+gaps/000000.parquet     a row for each input and value; a file for each chunk
 runs/000000.parquet     a row for each input; written last: its chunk is done
 kept/<sha256>.safetensors   the inputs that can be opened again
 table.parquet           the statistics of a finished study
@@ -38,9 +38,8 @@ LOWERED: Final = "lowered"
 _ABOUT: Final = "study.json"
 _CHECKSUMS: Final = "checksums.txt"
 _BATCH: Final = 64
-"""Number of tables that the child process reads for one request."""
 _LARGEST: Final = 1 << 20
-"""Maximum number of bytes of a description that are read."""
+"""Maximum bytes of a description."""
 _ADVICE: Final = "give a folder that etviz.study() wrote, or an empty one"
 _DELETE: Final = "delete it, and study again"
 _KINDS: Final = {"metrics": list, "tasks": list, "program": dict, "method": str, "title": str}
@@ -51,10 +50,7 @@ _ENDINGS: Final = {"pte": ".pte", "record": ".etviz", "etrecord": ".bin", "data"
 
 
 class Store:
-    """The folder of a study, open for reading; `claim` opens it for writing.
-
-    It may be missing; None is a temporary folder that lives as long as the store.
-    """
+    """The folder of a study, open for reading; None is a temporary one that lives as long as the store."""
 
     def __init__(self, folder: str | Path | None) -> None:
         self._temporary = Scratch() if folder is None else None
@@ -66,7 +62,7 @@ class Store:
         self._unread: list[Path] | None = None
 
     def claim(self) -> None:
-        """Make the folder, and keep other writers out until `release` or the end of this process.
+        """Keep other writers out until `release` or the end of this process.
 
         A `UsageError` if another process writes to it, an `ArtifactError` if it can't be written to.
         """
@@ -96,7 +92,7 @@ class Store:
             self._lock = None
 
     def about(self) -> dict[str, Any]:
-        """The description of the study, empty if none was begun; an `ArtifactError` for damage or another version."""
+        """Empty if none was begun; an `ArtifactError` for damage or another version."""
         path = self._file(_ABOUT)
         if not path.exists():
             return {}
@@ -116,7 +112,7 @@ class Store:
         return about
 
     def begin(self, about: Mapping[str, Any]) -> None:
-        """Write the description of the study; a `UsageError` if the folder holds another study."""
+        """A `UsageError` if the folder holds another study."""
         about = {"format": FORMAT, "version": VERSION, **about}
         before = self.about()
         if not before:
@@ -144,7 +140,7 @@ class Store:
         return Subject(files, subject.method, subject.title)
 
     def subject(self) -> Subject:
-        """The program of the study; an `ArtifactError` if the folder does not hold it."""
+        """An `ArtifactError` if the folder lacks the program."""
         about = self.about()
         named = about.get("program")
         if (
@@ -174,7 +170,6 @@ class Store:
         self.put(runs, f"runs/{number:06}.parquet")
 
     def put(self, frame: pd.DataFrame, name: str) -> None:
-        """Write a table and its checksum, whole or not at all."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -301,6 +296,5 @@ def _is_hash(name: object) -> bool:
 
 
 def require_parquet() -> None:
-    """A `UsageError` if pyarrow is not installed."""
     if importlib.util.find_spec("pyarrow") is None:
         raise UsageError("a study writes Parquet tables, which needs pyarrow: pip install 'etviz[study]'")

@@ -1,6 +1,6 @@
 """Reads a study: every metric of every operator as a distribution over the inputs, and the worst inputs.
 
-Results come from the folder's tables in the order of the inputs, so workers and interruptions do not change them.
+Results are in the order of the inputs, so workers and interruptions do not change them.
 """
 
 from __future__ import annotations
@@ -44,8 +44,6 @@ class Study:
 
     Attributes
     ----------
-    folder
-        Folder of the study.
     made
         The model and the arguments that it was lowered with; empty if a program was given.
     """
@@ -57,13 +55,7 @@ class Study:
 
     @classmethod
     def open(cls, folder: str | Path) -> Study:
-        """Open a finished or interrupted study.
-
-        Raises
-        ------
-        ArtifactError
-            If the folder holds no study.
-        """
+        """Open a finished or interrupted study; `ArtifactError` if the folder holds none."""
         store = Store(folder)
         if not store.about():
             raise ArtifactError(folder, "there is no study in it", "give a folder that etviz.study() wrote")
@@ -105,8 +97,8 @@ class Study:
             A row for each output of each instruction and each metric (total and ``introduced_…``): columns that name
             the operator; ``metric``; ``inputs``, the number of inputs with a number; their ``mean, min, p50, p99, max``
             in the metric's unit (quantiles by nearest rank, so each is one input's number); ``worst`` and
-            ``worst_input`` by the metric's polarity; ``nonfinite``, the number of inputs with NaN or Inf on one side
-            only, which are worst of all.
+            ``worst_input``; ``nonfinite``, the number of inputs with NaN or Inf on one side only, which are worst
+            of all.
         """
         names = [*self._store.about().get("metrics", ()), "noise"]
         names = [*names, *(f"introduced_{name}" for name in names)]
@@ -114,7 +106,6 @@ class Study:
         return pd.DataFrame(records, columns=["instruction", "output", *NAMING, "metric", *STATISTICS])
 
     def _pieces(self, names: Sequence[str]) -> Iterator[pd.DataFrame]:
-        """Instruction by instruction if memory can't hold all at once."""
         wanted = ["input", "instruction", "output", "status", *names]
         if self._rows.empty:
             return
@@ -152,13 +143,7 @@ class Study:
 
     @during("reading the study")
     def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:
-        """The operators with the worst inputs: rows of `table` of one metric.
-
-        Raises
-        ------
-        UsageError
-            If the metric does not exist.
-        """
+        """Rows of `table` with the worst inputs of one metric; `UsageError` if it does not exist."""
         rows = self.table[self.table["metric"] == by]
         if by.startswith("introduced_") and rows.empty:
             return self.worst(n, by.removeprefix("introduced_"))
@@ -175,13 +160,8 @@ class Study:
         Parameters
         ----------
         by
-            A column of `inputs`. By default ``float_rmse``, the error against the float model, where it is known, and
-            otherwise ``output_severity`` against the reference. Higher task metrics are better, but for ``kl``.
-
-        Raises
-        ------
-        UsageError
-            If the column does not exist.
+            A column of `inputs`, else `UsageError`. By default ``float_rmse``, the error against the float model, where
+            it is known, and otherwise ``output_severity``. Higher task metrics are better, but for ``kl``.
         """
         rows = self.inputs[self.inputs["status"] == COMPARED]
         by = by or _worst_by(rows)
@@ -199,12 +179,10 @@ class Study:
         Parameters
         ----------
         index
-            One of `kept`, or any input if the data set is still at hand.
+            One of `kept`, or any input if the data set is still at hand; else `UsageError`.
 
         Raises
         ------
-        UsageError
-            If the input does not exist, or it was not kept.
         ExecutionError
             If the run fails.
         """
@@ -224,13 +202,7 @@ class Study:
 
     @during("reading the study")
     def gaps(self, index: int) -> pd.DataFrame:
-        """The metrics of every value of one input, as in `Inspection.gaps`.
-
-        Raises
-        ------
-        UsageError
-            If the input does not exist.
-        """
+        """The metrics of every value of one input, as in `Inspection.gaps`; `UsageError` if it does not exist."""
         self._require(index)
         (frame,) = self._store.gaps(only=int(self._rows["chunk"][int(index)]))
         return frame[frame["input"] == index].reset_index(drop=True)
@@ -238,7 +210,7 @@ class Study:
     @property
     @during("reading the study")
     def kept(self) -> list[int]:
-        """Numbers of the inputs that the study keeps: the worst of each operator and of the final outputs."""
+        """The worst inputs of each operator and of the final outputs."""
         return sorted(self._rows.index[self._rows["content"].isin(self._store.kept_names())].tolist())
 
     def _require(self, index: Any) -> None:
@@ -256,7 +228,7 @@ class Study:
         Raises
         ------
         UsageError
-            If the input does not exist, or it was not kept.
+            If the input does not exist, or was not kept.
         ArtifactError
             If the kept file is damaged, or does not fit the program.
         """
@@ -291,7 +263,7 @@ class Study:
 
     @during("reading the study")
     def summary(self) -> str:
-        """Short text: number of inputs, state of the final outputs, worst operator, worst input."""
+        """The state of the final outputs, the worst operator, the worst input."""
         rows = self.inputs
         failed, compared = int((rows["status"] == FAILED).sum()), rows[rows["status"] == COMPARED]
         lines = [f"{len(rows)} inputs: {len(compared)} compared, {failed} failed."]

@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph
 
 FILES: Final = {"pte": "model.pte", "record": "model.etviz", "etrecord": "etrecord.bin", "data": "model.ptd"}
-"""Names that `etviz.debug` gives to the files of a program, by kind."""
+"""Names that `etviz.debug` gives to files, by kind."""
 _BLOCK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One lowered program: absolute paths by kind (`FILES`); only the `.pte` is required.
+    """One lowered program: absolute paths by kind; only the `.pte` is required.
 
-    `runner` is a command as for `run_elsewhere`, empty for the child process; `python` the interpreter whose executorch
-    runs it, empty for this one.
+    `runner` is a command as for `run_elsewhere`, empty for the child process; `python` another environment's
+    interpreter.
     """
 
     files: Mapping[str, str]
@@ -64,7 +64,7 @@ class Subject:
         return {kind: digest(path) for kind, path in self.files.items()}
 
     def graph(self) -> Graph:
-        """The record's or the ETRecord's graph; a `UsageError` if there is neither, and so no reference."""
+        """A `UsageError` if there is neither a record nor an ETRecord."""
         if "record" in self.files:
             graphs = read_record(self.files["record"]).graphs
             if self.method in graphs:
@@ -84,7 +84,6 @@ class Subject:
         timeout: float | None = None,
         cancel: threading.Event | None = None,
     ) -> ChildRun | RunFiles:
-        """Execute the program on flat inputs, in the child process or with its runner."""
         data = self.files.get("data")
         if self.runner:
             place, program = ThisMachine(folder), read_program(self.pte)
@@ -95,10 +94,7 @@ class Subject:
         return execute(self.pte, inputs, method=self.method, timeout=timeout, cancel=cancel, **given)
 
     def pair(self, run: ChildRun | RunFiles, base: Paired | None = None) -> Paired:
-        """Pair the values of a run with the program's instructions.
-
-        `base`, the result for an earlier run of the same program, saves reading and checking the record again.
-        """
+        """`base`, the result of an earlier run, saves reading and checking the record again."""
         if run.etdump is None:
             raise UsageError("the run wrote no ETDump")
         if base is None:
@@ -120,10 +116,7 @@ class Subject:
 
 
 def inspect_run(subject: Subject, values: Sequence[Any], what: str) -> Inspection:
-    """Run a program on flat inputs and inspect it; `what` is a part of the title.
-
-    An `ExecutionError` if the run fails.
-    """
+    """`what` is a part of the title; `ExecutionError` if the run fails."""
     folder = Scratch()
     artifacts = subject.pair(subject.run([values], Path(folder.name))).artifacts
     title = f"{subject.title or subject.pte.name}, {what}"
@@ -134,7 +127,7 @@ def inspect_run(subject: Subject, values: Sequence[Any], what: str) -> Inspectio
 def subject_of(
     program: Any, example: Sequence[Any] | None, folder: Path, method: str | None, **lowering: Any
 ) -> Subject:
-    """The program that the user names; a model is lowered for the input `example` into `folder`.
+    """A model is lowered for the input `example` into `folder`.
 
     A `UsageError` for anything else or a missing file, a `LoweringError` if upstream refuses the model.
     """
@@ -182,7 +175,7 @@ def _subject(files: Mapping[str, str], method: str | None, title: str) -> Subjec
 
 
 def arguments_of(model: Any, item: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments of a model in an item of a data set, which may end with a label."""
+    """Of an item of a data set, which may end with a label."""
     forward = getattr(model, "forward", None)
     try:
         kinds = [p.kind for p in inspect.signature(forward).parameters.values()] if forward is not None else []
@@ -196,7 +189,7 @@ def arguments_of(model: Any, item: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def digest(path: str | Path) -> str:
-    """SHA-256 of a file, in hexadecimal; an `ArtifactError` if it can't be read."""
+    """SHA-256 in hexadecimal; an `ArtifactError` if the file can't be read."""
     sha = hashlib.sha256()
     try:
         with Path(path).open("rb") as file:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from etviz.pipeline.recipe import Recipe
 
 GOALS: Final = (0.1, 0.25, 0.5)
-"""Shares of the error that may remain, tried in this order."""
+"""Shares of the error that may remain."""
 _BETTER: Final = 0.95
 """Largest share of the error that a proposal leaves."""
 _INPUTS: Final = 64
@@ -61,9 +61,9 @@ class Suggestion:
     operators
         Names of the exported model's operators that are kept in float or off the backend.
     inputs
-        Number of inputs of the measurements.
+        Number of inputs.
     trials
-        A row for each measured variant, with the proposed one.
+        A row for each measured variant.
     reason
         Reason for the proposal, or for its absence.
     """
@@ -140,10 +140,8 @@ def suggest(
     """Propose operators to keep in float, or off the backend; lower, run and measure the proposal.
 
     For a quantized model, etviz searches the smallest sets of operators that, kept in float, reduce the error to a
-    tenth, a quarter, or half; it finds operators that help only together. For a float model, it tries the operators of
-    the delegates that cause most of the final error. Candidates run on all inputs, timed in turns with the present
-    program.
-    etviz proposes the first that is better and within the budget.
+    tenth, a quarter, or half. For a float model, it tries the operators of the delegates that cause most of the final
+    error. etviz proposes the first candidate that is better and within the budget.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ LOWERED, REFUSED = "measured", "failed"
 _VERSIONS: Final = ("executorch", "torch")
 _ABOUT: Final = ("status", "reason", *_VERSIONS)
 _LESS: Final = ("rmse", "latency_ms", "size_bytes")
-"""Measurements whose least value is best; of task metrics other than ``kl``, more is better."""
+"""Least is best; of task metrics other than ``kl``, more is better."""
 
 
 class Sweep:
@@ -43,7 +43,7 @@ class Sweep:
     Attributes
     ----------
     variants
-        The measured variants, by name.
+        The measured ones, by name.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class Sweep:
         -------
         DataFrame
             By ``recipe``: ``status`` (``measured`` or ``failed``) and ``reason``; ``executorch`` and ``torch``, the
-            versions that lowered and ran it (empty if unknown); ``rmse, max_abs, rel_l2, sqnr_db`` of the final outputs
-            against the float model, means over the inputs with a number; ``worst_rmse`` of any input; the task metrics'
-            means; ``latency_ms`` of one execution in a child process on this machine, the smallest median of five
-            rounds; ``size_bytes`` of the `.pte`; ``pareto``, true if every other variant is worse in error, task
-            metrics, latency or size, or equal in all.
+            versions that lowered and ran it; ``rmse, max_abs, rel_l2, sqnr_db`` of the final outputs against the float
+            model, means over the inputs with a number; ``worst_rmse`` of any input; the task metrics' means;
+            ``latency_ms`` of one execution in a child process on this machine, the smallest median of five rounds;
+            ``size_bytes`` of the `.pte`; ``pareto``, true if every other variant is worse in error, task metrics,
+            latency or size, or equal in all.
         """
         return self._table.copy()
 
     @property
     def pareto(self) -> pd.DataFrame:
-        """The variants on the Pareto front, smallest error first."""
+        """Smallest error first."""
         return self._table[self._table["pareto"]].sort_values("rmse", kind="stable")
 
     def open(self, recipe: str, index: int = 0) -> Inspection:
@@ -92,10 +92,7 @@ class Sweep:
     def plot(self, x: str = "latency_ms", y: str = "rmse", ax: Axes | None = None) -> Axes:
         """Draw every variant as a point of two columns; points of the Pareto front are filled.
 
-        Raises
-        ------
-        UsageError
-            If the column does not exist.
+        Raises `UsageError` if the column does not exist.
         """
         import matplotlib.pyplot as plt
 
@@ -139,9 +136,8 @@ def sweep(
         of `etviz.debug`: ``partitioner``, ``quantizer``, ``calibration`` (a list), ``strict``. ``{}`` is the portable
         kernels in float. A recipe that can't be lowered or run is a row with the reason. ``python``, another
         environment's interpreter, lowers and runs the variant there, without etviz. Then the partitioner and the
-        quantizer are ``"package.module:name"`` or ``"file.py:name"`` of a callable without arguments; any recipe may do
-        so. The model travels as a file of torch.export. If the other torch can't read it, ``model`` names a callable
-        that makes the model there; its weights come from here.
+        quantizer are ``"package.module:name"`` or ``"file.py:name"`` of a callable without arguments. If the other
+        torch can't read the model's file, ``model`` names a callable that makes it there; its weights come from here.
     inputs
         A list of inputs, each a tensor or a tuple of the model's arguments; one further value is the label.
     executor
@@ -149,7 +145,7 @@ def sweep(
     task, labels
         As for `etviz.study`; the expected outputs are the float model's.
     folder
-        Folder with a folder for each recipe's program; None for a temporary one.
+        Gets a folder for each recipe's program; None for a temporary one.
     latency
         True to measure the latency of one execution.
     timeout
@@ -203,7 +199,6 @@ def sweep(
 
 
 def split(model: Any, inputs: Any, labels: Sequence[Any] | None) -> tuple[list[tuple[Any, ...]], Sequence[Any] | None]:
-    """The arguments of every input, and the labels; a `UsageError` if there are none."""
     first, inputs = first_item(inputs)
     if first is None:
         raise UsageError("inputs holds no input")

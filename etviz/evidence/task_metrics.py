@@ -25,7 +25,7 @@ def top1(expected: Sequence[Any], found: Sequence[Any], label: Any = None) -> fl
 
 
 def top5(expected: Sequence[Any], found: Sequence[Any], label: Any = None) -> float:
-    """Share of the five highest scores of the first outputs that are the same, in any order."""
+    """Share of the five highest scores that are the same, in any order."""
     a, b = _scores(expected), _scores(found)
     count = min(_TOP, len(a))
     return len({*np.argsort(-a, kind="stable")[:count]} & {*np.argsort(-b, kind="stable")[:count]}) / count
@@ -51,13 +51,13 @@ def accuracy(expected: Sequence[Any], found: Sequence[Any], label: Any = None) -
 
 
 TASKS: Final[dict[str, Task]] = {"top1": top1, "top5": top5, "margin": margin, "kl": kl, "accuracy": accuracy}
-"""Task metrics that ``task=`` of `etviz.study` takes by name."""
+"""By name, for ``task=`` of `etviz.study`."""
 
 
 def choose(task: Any, columns: Collection[str], tables: str) -> dict[str, Task]:
-    """The task metrics that the user names: a name, a function, a list of both, or functions by name.
+    """`task` is a name, a function, a list of both, or functions by name.
 
-    A `UsageError` if a metric is unknown or can't be called, or has the name of one of the `columns` of the tables.
+    A `UsageError` if a metric can't be called, or has the name of one of the `columns` of the tables.
     """
     if task is None:
         return {}
@@ -77,7 +77,6 @@ def choose(task: Any, columns: Collection[str], tables: str) -> dict[str, Task]:
 
 
 def refuse_columns(argument: str, names: Iterable[str], columns: Collection[str], tables: str) -> None:
-    """Refuse names of the user's metrics that are columns of the tables."""
     for name in names:
         if name in columns:
             raise UsageError(f"{argument}: {name!r} is a column of {tables} already; give it another name")

@@ -32,9 +32,8 @@ LOWERING: Final = ("partitioner", "quantizer", "calibration", "strict")
 ELSEWHERE: Final = ("python", "model")
 """Keys of a recipe that name another environment."""
 NUMBERS: Final = (*FLOAT_METRICS, "worst_rmse", "latency_ms", "size_bytes")
-"""Measurements of a variant, beside the task metrics."""
 ROUNDS: Final = 5
-"""Number of rounds of latency measurement; the variants take turns in each."""
+"""Rounds of latency measurement; the variants take turns in each."""
 _EXECUTIONS: Final = 20
 
 
@@ -42,9 +41,7 @@ _EXECUTIONS: Final = 20
 class Variant:
     """A lowered model and its measurements; `outputs` by input.
 
-    `numbers` are ``rmse, max_abs, rel_l2, sqnr_db`` of the worst final output against the float model, means over the
-    inputs; ``worst_rmse`` of any input, the task metrics' means, ``size_bytes``, ``latency_ms``. `emulated` is the
-    reference implementation that ran delegates of a backend that the runtime lacks.
+    `emulated` is the reference implementation that ran delegates of a backend that the runtime lacks.
     """
 
     subject: Subject
@@ -54,7 +51,7 @@ class Variant:
 
 
 def float_outputs(model: Any, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """The flat outputs of the eager model for each input; a `UsageError` if it fails on one."""
+    """The flat outputs by input; a `UsageError` if the model fails on one."""
     module = model.module() if hasattr(model, "graph_signature") else model
     found = []
     with torch.no_grad():
@@ -70,10 +67,7 @@ def float_outputs(model: Any, inputs: Sequence[Sequence[Any]]) -> list[list[Any]
 def lower_variant(
     model: Any, inputs: Sequence[Sequence[Any]], folder: Path, lowering: Mapping[str, Any], timeout: float | None = None
 ) -> Subject:
-    """Lower a model by a recipe, here or in the environment that it names.
-
-    A `UsageError` for an unknown key, a `LoweringError` if upstream refuses the model.
-    """
+    """A `UsageError` for an unknown key, a `LoweringError` if upstream refuses the model."""
     unknown = set(lowering) - {*LOWERING, *ELSEWHERE}
     if unknown:
         raise UsageError(f"a recipe has {', '.join((*LOWERING, *ELSEWHERE))}; found {', '.join(sorted(unknown))}")
@@ -135,10 +129,9 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def measure_latency(variants: Sequence[Variant], values: Sequence[Any], timeout: float | None = None) -> None:
-    """Measure latencies without a debug buffer; the variants take turns.
+    """Without a debug buffer and the first execution after a load.
 
-    The first execution after a load is omitted. Other processes can only add to a time, so the smallest median of
-    several rounds is the best estimate.
+    Other processes can only add to a time, so the smallest median of several rounds is the best estimate.
     """
     flat, variants = flatten(tuple(values)), [variant for variant in variants if not variant.emulated]
     taken: list[list[float]] = [[] for _ in variants]

@@ -1,1 +1,1 @@
-"""loading."""
+"""From files to compared values."""

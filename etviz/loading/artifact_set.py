@@ -35,14 +35,10 @@ class ArtifactSet:
     ----------
     named
         Their paths, by kind: ``etdump, etrecord, debug_buffer, pte, record, data``.
-    dump, buffer, etrecord, program, record
-        Their content; None for a missing file.
     bundle
-        The bundled program that the `program` is part of, if it is.
-    checking
-        The checksum of the `.pte`, which is taken beside other work; None where nothing is compared with it.
-    verifying
-        The checksums in the ETRecord, the same way.
+        The bundled program that the `program` is part of.
+    checking, verifying
+        The checksums of the `.pte` and in the ETRecord, taken beside other work.
     size
         Bytes of all files when they were opened.
     """
@@ -70,23 +66,10 @@ class ArtifactSet:
         data: PathLike | None = None,
         checked: bool = True,
     ) -> ArtifactSet:
-        """Open the files.
+        """`ArtifactError` if a file is missing, damaged, or does not belong to the others.
 
-        Parameters
-        ----------
-        etdump, etrecord, debug_buffer, pte
-            The files, or an ETDump that is read already.
-        record
-            By default ``model.etviz`` beside the `.pte`, if it is there.
-        data
-            Weights outside the `.pte` (`.ptd`).
-        checked
-            False leaves out the check that reads all of the `.pte`, and with it what `finish` waits for.
-
-        Raises
-        ------
-        ArtifactError
-            If a file is missing, damaged, or does not belong to the others.
+        `record` is by default ``model.etviz`` beside the `.pte`; `data` are weights outside the `.pte` (`.ptd`).
+        Without `checked`, the `.pte` is not read whole, and `finish` has nothing to wait for.
         """
         given = {
             "the ETRecord": etrecord,
@@ -174,13 +157,7 @@ class ArtifactSet:
         return methods or (self.etrecord.methods if self.etrecord else []) or ["forward"]
 
     def method(self, name: str | None) -> str:
-        """The method that is meant; ``forward``, or the only one, by default.
-
-        Raises
-        ------
-        UsageError
-            If the method does not exist, or several.
-        """
+        """By default ``forward``, or the only one; `UsageError` for an unknown method, or a choice of several."""
         methods = self.methods
         if name is None:
             if not methods or "forward" in methods:
@@ -193,14 +170,14 @@ class ArtifactSet:
         return name
 
     def graph_of(self, method: str) -> Graph | None:
-        """The recorded graph of a method, else the ETRecord's, without the instructions; None if neither has it."""
+        """The recorded graph of a method, else the ETRecord's, without the instructions."""
         if self.record is not None:
             return self.record.graphs.get(method)
         known = self.etrecord is not None and method in self.etrecord.methods
         return self.etrecord.edge_graph(method) if known and self.etrecord is not None else None
 
     def inputs(self, given: Any, method: str, graph: Graph | None = None) -> list[list[Any]]:
-        """Flat inputs that the executions may have had, in order; empty if they are in none of the files.
+        """Flat inputs that the executions may have had, in order.
 
         Those of the files have to fit the `graph`: of several methods, the ETRecord may tell another one's.
         """
@@ -228,13 +205,7 @@ class ArtifactSet:
         return found
 
     def finish(self) -> None:
-        """Wait for the check of the `.pte`.
-
-        Raises
-        ------
-        ArtifactError
-            If the record belongs to another program.
-        """
+        """Wait for the check of the `.pte`; `ArtifactError` if the record belongs to another program."""
         if self.verifying is not None:
             self.verifying.finish()
         if self.checking is None or self.record is None:

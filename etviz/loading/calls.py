@@ -21,23 +21,15 @@ if TYPE_CHECKING:
     from etviz.loading.paired import Paired
 
 Call = tuple[str, list[Any]]
-"""The name of a method, and flat inputs."""
+"""Method, flat inputs."""
 _PAIR: Final = 2
 _OFF: Final = "The input {} is {}, which comes in with an error of up to {:.3g}; that call is compared with its method."
 
 
 def named_calls(given: Any) -> list[Call] | None:
-    """The calls of several methods that inputs name; None if they name none.
+    """From a list of pairs, ``("decode", (token, position))``; None for other inputs.
 
-    Parameters
-    ----------
-    given
-        As `inputs` of `etviz.load`: calls are a list of pairs, ``("decode", (token, position))``.
-
-    Raises
-    ------
-    UsageError
-        If some items are calls and others are not.
+    `UsageError` if some items are calls and others are not.
     """
     from etviz.pipeline.lower import flatten
 
@@ -64,17 +56,7 @@ def _is_call(item: Any) -> bool:
 def with_calls(paired: Paired, calls: Sequence[Call]) -> tuple[Paired, list[tuple[Any, ...]]]:
     """A method whose executions are known by name, with what other calls change before each; and its own inputs.
 
-    Parameters
-    ----------
-    paired
-        The method.
-    calls
-        One for each execution in the ETDump, in order.
-
-    Raises
-    ------
-    UsageError
-        If the calls do not fit the executions.
+    `calls` are one for each execution in the ETDump; `UsageError` if they do not fit.
     """
     artifacts = paired.artifacts
     blocks = [(at, block) for at, block in enumerate(artifacts.dump.blocks) if block.name == "Execute"]
@@ -143,7 +125,7 @@ def _tail(target: str) -> str:
 def _exchanges(
     calls: Sequence[Call], blocks: Sequence[tuple[int, RunBlock]], methods: Mapping[str, Paired]
 ) -> list[Exchange]:
-    """Which floating inputs of calls are outputs of earlier calls, bit for bit."""
+    """Floating inputs that are outputs of earlier calls, bit for bit."""
     found = [Exchange() for _ in calls]
     outputs: list[list[Any]] = []
     for number, ((name, values), (_, block)) in enumerate(zip(calls, blocks, strict=True)):

@@ -81,23 +81,10 @@ def compare_executions(
     custom: CustomMetrics,
     judge: Judge = judge_totals,
 ) -> Compared:
-    """Compare every execution.
+    """Compare every execution on the `given` inputs; `introduced` replays every instruction on the runtime's inputs.
 
-    Parameters
-    ----------
-    given
-        The inputs that the user gave, as for `load`.
-    ran_here
-        The program ran on `given` a moment ago, so nobody doubts that each execution had its own, nor the debug buffer.
-    introduced
-        Replay every instruction on the runtime's inputs.
-
-    Raises
-    ------
-    UsageError
-        If the inputs do not fit.
-    PairingError
-        If the reference can't be computed.
+    If the program `ran_here` a moment ago, nobody doubts its inputs, nor the debug buffer. `UsageError` if the inputs
+    do not fit; `PairingError` if the reference can't be computed.
     """
     calls = named_calls(given)
     if calls is not None:
@@ -177,10 +164,9 @@ class _WhoseInputs:
         self._begun = [target.rpartition("/")[2] for target in begun]
 
     def forget(self, at: int, inputs: Inputs, comparison: Comparison, note: str, *, wrong: bool, guessed: bool) -> str:
-        """Remove an execution's results, and return the reason.
+        """Return the reason; `at` is the position in the ETDump, `note` the note so far.
 
-        `at` is the position in the ETDump; `note` the note so far. The inputs are `wrong`, or `guessed`: guesses must
-        be proved by logged values.
+        Guessed inputs must be proved by logged values.
         """
         if self._whose:
             self._entrance.forget(comparison, self._whose)
@@ -212,10 +198,7 @@ class _WhoseInputs:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """An execution: its number, its place in the ETDump, what it logged.
-
-    `inputs` were chosen from the log, where the candidate `expected` was.
-    """
+    """An execution that `inputs` were chosen for, from the log, where the candidate `expected` was."""
 
     run: int
     at: int
@@ -228,7 +211,7 @@ class _Candidate:
 
 
 class _InTurn:
-    """Compares one execution after the other on one evaluator: what one leaves in the state, the next one finds.
+    """Compares executions one by one on one evaluator: what one leaves in the state, the next one finds.
 
     Where they leave nothing, those on the same inputs are compared together.
     """

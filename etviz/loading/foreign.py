@@ -1,10 +1,8 @@
 """Foreign files: this process reads them, a child process evaluates what they describe.
 
-A file is foreign if etviz did not write it on this machine. An operator of a foreign file may crash, hang or fill the
-memory, so the child has limits of memory and time. Its results come back as data: the comparison first, then the
-answer to each later `question`. If the child fails, the error is the answer; nothing is evaluated here.
-
-The child keeps its files open for the next question. A new child opens them again.
+A file is foreign if etviz did not write it on this machine. An operator of it may crash, hang or fill the memory, so
+the child has limits of memory and time. Its results come back as data: the comparison first, then the answer to each
+later `question`. If the child fails, the error is the answer; nothing is evaluated here.
 """
 
 from __future__ import annotations
@@ -56,16 +54,15 @@ _SPARE: Final = 2 << 30
 _TIMES: Final = 8
 """The child's memory limit in multiples of the files' size, beside `_SPARE`."""
 _KEPT: Final = 4
-"""Number of programs that a child keeps open."""
+"""Programs that a child keeps open."""
 _NUMBERS: Final = itertools.count()
 WORKER: Final = Worker("etviz.loading.foreign")
 
 
 def is_foreign(artifacts: ArtifactSet, inputs: Any, *, ran_here: bool) -> bool:
-    """True if a child process has to evaluate these files, or what is in these files of inputs.
+    """True if a child process has to evaluate these files, or files of inputs.
 
-    `etviz.options.isolation` decides: "always" and "never" for all files, "auto" for files that etviz did not write on
-    this machine. The log of a run that `ran_here` a moment ago is not foreign; the program that ran may be.
+    The log of a run that `ran_here` a moment ago is not foreign; the program that ran may be.
     """
     if options.isolation != "auto":
         return options.isolation == "always"
@@ -79,7 +76,7 @@ def is_foreign(artifacts: ArtifactSet, inputs: Any, *, ran_here: bool) -> bool:
 
 
 def replay_of(paired: Paired) -> Replay:
-    """The program of a method without executions, from its initial state; evaluated in a child process if foreign."""
+    """Without executions, from the initial state; evaluated in a child process if foreign."""
     if is_foreign(paired.artifacts, None, ran_here=True):
         return Replay(refuse, elsewhere=_Main(Foreign(paired)))
     return _replay_of(paired, [])
@@ -99,14 +96,8 @@ class Foreign:
     def compare(self, given: Any, own: OwnFunctions | None, custom: CustomMetrics, how: Mapping[str, Any]) -> Compared:
         """As `compare_executions`.
 
-        Raises
-        ------
-        ExecutionError
-            If the child process crashes, or takes more memory or time than the files justify.
-        ArtifactError
-            If a file is changed meanwhile.
-        EtvizError
-            As `compare_executions`.
+        `ExecutionError` if the child process crashes, or takes more memory or time than the files justify;
+        `ArtifactError` if a file is changed meanwhile.
         """
         main, given = _Main(self, own), _flat(self.paired, given)
         compared, problems = self.ask("compare", main, [given, own, custom, dict(how), main.number])
@@ -192,7 +183,7 @@ def _result(answer: Mapping[str, Any], folder: Path, names: _ParentNames) -> Any
 
 @dataclass(slots=True)
 class _Main:
-    """The executions of the whole program, which the child evaluates; see `Elsewhere`."""
+    """The executions of the whole program, which the child evaluates."""
 
     foreign: Foreign
     own: OwnFunctions | None = None
@@ -216,8 +207,6 @@ class _Main:
 
 @dataclass(slots=True)
 class _Piece:
-    """The executions of a part of the program; see `Elsewhere`."""
-
     main: _Main
     graph: Graph
     constants: Mapping[str, torch.Tensor]
@@ -230,7 +219,7 @@ class _Piece:
 
 
 class _SharedNames(Known, ABC):
-    """The objects of both processes: graphs, constants, and the debug buffer."""
+    """Graphs, constants, and the debug buffer, which both processes have."""
 
     def __init__(self, paired: Paired) -> None:
         self.paired = paired
@@ -300,7 +289,7 @@ def _parts(graph: Graph) -> list[Any]:
 
 
 class _ParentNames(_SharedNames):
-    """How this process, the parent, names and finds things in one exchange."""
+    """Names of this process, the parent, in one exchange."""
 
     def __init__(self, paired: Paired, main: _Main, *, whole: bool) -> None:
         super().__init__(paired)
@@ -378,14 +367,10 @@ def _pack_all(packer: Packer, replay: Replay) -> Json:
 
 
 class _RaisedThereError(Exception):
-    """A function of the parent's raised an exception there."""
-
     number = -1
 
 
 class _ParentFunction:
-    """A function of the parent's."""
-
     def __init__(self, names: _ChildNames, number: int) -> None:
         self.names, self.number = names, number
 
@@ -410,8 +395,6 @@ class _ParentFunction:
 
 
 class _ParentMetrics(CustomMetrics):
-    """Metrics that the parent computes."""
-
     def __init__(self, function: _ParentFunction, names: Sequence[str]) -> None:
         super().__init__()
         self.function, self.names = function, tuple(names)
@@ -424,7 +407,7 @@ class _ParentMetrics(CustomMetrics):
 
 @dataclass(slots=True)
 class _OpenFiles:
-    """The child's data of one method: the files, and executions by number."""
+    """The child's data of one method; executions by number."""
 
     paired: Paired
     replays: dict[int, Replay] = field(default_factory=dict)
@@ -434,7 +417,7 @@ _SESSIONS: Final[dict[str, _OpenFiles]] = {}
 
 
 class _ChildNames(_SharedNames):
-    """How the child names and finds things in one exchange."""
+    """Names of the child in one exchange."""
 
     def __init__(self, session: _OpenFiles, folder: Path, line: Line) -> None:
         super().__init__(session.paired)
@@ -488,7 +471,7 @@ class _ChildNames(_SharedNames):
 
 
 class _ForgottenError(Exception):
-    """The child does not have what a request is about, or not any more."""
+    """The child does not have, or no longer has, what a request is about."""
 
 
 def _replay_of(paired: Paired, executions: Sequence[tuple[Sequence[Any], Log]]) -> Replay:

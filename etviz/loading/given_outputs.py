@@ -1,7 +1,7 @@
 """Outputs alone: the final ones of a run, or the outputs of probes, which are inner values.
 
-Without an ETDump, the outputs are checked against the program: their number, shapes and dtypes, and a probe's mark.
-Then they become an ETDump and a debug buffer for `etviz.load`.
+Outputs are checked against the program: their number, shapes and dtypes, and a probe's mark. Then they become an ETDump
+and a debug buffer.
 """
 
 from __future__ import annotations
@@ -41,14 +41,12 @@ _UNKNOWN: Final = "a raw file does not tell its shape, and the program has a dyn
 _LISTED: Final = 20
 """Maximum number of names in a message."""
 _MADE: Final = ("etdump", "debug_buffer")
-"""Files that nobody gave, so that what is doubtful in such a file is not in these."""
+"""Files that nobody gave, so that no doubt is about them."""
 _ONLY_FINAL: Final = "Only the final outputs were given, so no instruction is compared; etviz.probe gives inner values."
 
 
 @dataclass(frozen=True, slots=True)
 class _ExpectedOutput:
-    """The expected shape and dtype of an output; None if unknown."""
-
     dtype: str | None
     shape: tuple[int | str, ...] | None
     order: tuple[int, ...] = ()
@@ -56,7 +54,7 @@ class _ExpectedOutput:
 
 @dataclass(slots=True)
 class _GivenExecution:
-    """The values of one execution: final outputs, values of instructions by ``(instruction, index)``, those inside."""
+    """Final outputs, values of instructions by ``(instruction, index)``, those inside delegates."""
 
     outputs: list[Any]
     values: dict[tuple[int, int], Any] = field(default_factory=dict)
@@ -79,14 +77,9 @@ def outputs_findings(
     introduced: bool = True,
     metrics: Iterable[Any] | None = None,
 ) -> Findings:
-    """Compare outputs with their reference; see `etviz.load`.
+    """See `etviz.load`; `UsageError` if the outputs do not fit this program or probe.
 
-    Raises
-    ------
-    UsageError
-        If the outputs do not fit this program or probe.
-    ArtifactError
-        If a file is missing, or has another length than its value.
+    `ArtifactError` if a file is missing, or has another length than its value.
     """
     folder = path_of(outputs, "the folder of outputs") if isinstance(outputs, (str, os.PathLike)) else None
     if folder is not None and not Path(folder).is_dir():
@@ -178,8 +171,6 @@ class _GivenOutputs:
 
     Attributes
     ----------
-    probed
-        True if these are the outputs of probes.
     remarks
         Notes about instructions whose probe deviates from the program.
     inside
@@ -328,7 +319,7 @@ class _GivenOutputs:
 
 
 def _whose(match: re.Match[str]) -> Iterator[tuple[str, int]]:
-    """The program and execution that a raw file's name may mean: ``probe-0-3`` may end with an execution or not."""
+    """``probe-0-3`` may end with an execution or not."""
     name, execution = match["name"] or "", match["execution"]
     if name:
         yield name, int(execution or 0)

@@ -69,25 +69,10 @@ def read(
     timing: PathLike | None = None,
     keep_alive: Any = None,
 ) -> Findings:
-    """Compare what the artifacts hold.
+    """Compare what the artifacts hold; `EtvizError` if a file is damaged or does not belong to the others.
 
-    Parameters
-    ----------
-    factor
-        Milliseconds of one unit of the device's clock.
-    ran_here, introduced
-        As for `compare_executions`; introduced gaps that are left out can be completed later.
-    title
-        Name for people, by default the file's.
-    remarks
-        Remarks on an instruction's values, or why it has none.
-    keep_alive
-        A folder that has to last as long as the findings.
-
-    Raises
-    ------
-    EtvizError
-        If a file is damaged or does not belong to the others, or an argument makes no sense.
+    `factor` is milliseconds of one unit of the device's clock; `remarks` are on an instruction's values, or why it has
+    none. The folder `keep_alive` has to last as long as the findings.
     """
     chosen = artifacts.method(method)
     paired = pair(artifacts, chosen)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from etviz.loading.artifact_set import ArtifactSet
 
 EXACT, DERIVED, HANDLES = "exact", "derived", "handles"
-"""How the instructions of a graph are known: recorded, derived from `.pte` and ETRecord, or only by debug handle."""
+"""Instructions are recorded, derived from `.pte` and ETRecord, or known only by debug handle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ class Paired:
     Attributes
     ----------
     artifacts
-        Where it comes from; its ETDump has the values back that could be restored.
+        The ETDump has the values back that could be restored.
     edge
-        The ETRecord's graph, None where there is none.
+        The ETRecord's graph.
     executions
         ``(position in the ETDump, block)`` of each.
     alike
@@ -70,7 +70,7 @@ class Paired:
     forgotten
         Mutable buffers, by target, that the runtime begins with as zeros, while the reference begins with other values.
     prepared
-        Shared by all evaluators of the reference; None if each is separate.
+        Shared by all evaluators of the reference.
     """
 
     artifacts: ArtifactSet
@@ -93,7 +93,7 @@ class Paired:
 
     @property
     def doubt(self) -> str:
-        """Why it is not known whether the executions are of this method, in words; empty if it is."""
+        """Why it is not known whether the executions are of this method; empty if it is."""
         if not self.alike:
             return ""
         how = "give the program (pte=), or write" if self.artifacts.program is None else "write"
@@ -138,25 +138,19 @@ class Paired:
 
     @property
     def listing(self) -> str:
-        """The lowered program as upstream prints it, empty where it was not kept."""
+        """The lowered program as upstream prints it."""
         record = self.artifacts.record
         return record.extra.get(LISTINGS, {}).get(self.method, "") if record is not None else ""
 
     @property
     def refusals(self) -> dict[str, str]:
-        """Why partitioners left nodes out, by name, as far as the record tells."""
+        """Why partitioners left nodes out, by name."""
         record = self.artifacts.record
         told = record.extra.get(REFUSALS) if record is not None else None
         return {str(name): str(why) for name, why in told.items()} if isinstance(told, dict) else {}
 
     def evaluator(self) -> Evaluator:
-        """An evaluator in the initial state: of the graph with the instructions, else of the ETRecord's.
-
-        Raises
-        ------
-        PairingError
-            If the files hold neither.
-        """
+        """In the initial state; `PairingError` if the files hold no graph."""
         from etviz.evaluation.evaluator import Evaluator
 
         graph, weights = self.reference()
@@ -177,7 +171,7 @@ class Paired:
         return graph, etrecord.edge_weights(self.method) if held is None else held
 
     def with_forgotten_state(self) -> Paired:
-        """The same with what it has `forgotten`: upstream keeps initial values of mutable buffers only if asked to."""
+        """Upstream keeps initial values of mutable buffers only if asked to."""
         import torch
 
         program = self.artifacts.program
@@ -221,13 +215,7 @@ class Paired:
         return (record is not None and self.method in record.references) or bool(self._float_program())
 
     def float_evaluator(self) -> Evaluator:
-        """The float model that the method was quantized from, ready to be evaluated.
-
-        Raises
-        ------
-        PairingError
-            If it was not kept.
-        """
+        """`PairingError` if the float model was not kept."""
         from etviz.artifacts.record.weights import Weights
         from etviz.evaluation.evaluator import Evaluator
 
@@ -255,7 +243,7 @@ class Paired:
 
     @property
     def stages(self) -> dict[str, Callable[[], Evaluator]]:
-        """Makers of evaluators of the forms of the method that the ETRecord holds, by name, in the order of lowering.
+        """The forms of the method that the ETRecord holds, by name, in the order of lowering.
 
         The exported program does not tell which method it is, so it is left out where there are several.
         """
@@ -292,13 +280,7 @@ def _quantizes(graph: Graph) -> bool:
 
 
 def pair(artifacts: ArtifactSet, method: str) -> Paired:
-    """Pair a method with its instructions.
-
-    Raises
-    ------
-    ArtifactError
-        If the ETDump belongs to another program, or the ETRecord is damaged.
-    """
+    """`ArtifactError` if the ETDump belongs to another program, or the ETRecord is damaged."""
     dump = _restored(artifacts, method)
     executions, alike = _executions(artifacts, dump, method)
     graph, edge, pairing = _graph(artifacts, method, [block for _, block in executions])
@@ -336,7 +318,7 @@ def why_not_of(artifacts: ArtifactSet, method: str, block: RunBlock) -> str:
 
 
 def timed_executions(paired: Paired, dump: ETDump) -> list[RunBlock]:
-    """The executions of a method in another ETDump of the same program; an `ArtifactError` if it is of another one."""
+    """From another ETDump of the same program; an `ArtifactError` for another one."""
     return [block for _, block in _executions(paired.artifacts, dump, paired.method)[0]]
 
 

@@ -16,14 +16,9 @@ if TYPE_CHECKING:
 
 
 def exported_program_of(files: Mapping[str, str], method: str, name: str) -> ExportedProgram:
-    """A graph of an ETRecord or a record, by its name; see `Export.exported_program`.
+    """See `Export.exported_program`; `UsageError` if the files hold no graph of that name.
 
-    Raises
-    ------
-    UsageError
-        If the files hold no graph of that name.
-    PairingError
-        If the graph can't be turned into an `ExportedProgram`.
+    `PairingError` if the graph can't be turned into an `ExportedProgram`.
     """
     makers = _makers(files, method)
     if name not in makers:

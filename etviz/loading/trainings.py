@@ -1,7 +1,7 @@
-"""Files that belong to different trainings of one model: their graphs are the same, their weights are not.
+"""Files that belong to different trainings of one model: calls, names and shapes agree, weights do not.
 
-Calls, names and shapes agree in such files. So weights are compared wherever two files tell of them: constants of the
-`.pte` with the reference's, and values of the run that follow from weights alone with the reference's.
+Weights are compared wherever two files tell of them: constants of the `.pte` with the reference's, and values of the
+run that follow from weights alone with the reference's.
 """
 
 from __future__ import annotations
@@ -32,13 +32,7 @@ _MOST_LIKELY: Final = (
 
 
 def require_one_training(paired: Paired, runs: Sequence[Run], constants: ComparingConstants | None) -> Iterator[str]:
-    """Refuse files whose weights are unrelated; yields what is only likely, for the summary.
-
-    Raises
-    ------
-    ArtifactError
-        If the weights of the `.pte`, or the logged ones, are not the reference's.
-    """
+    """Refuse files whose weights are unrelated, by an `ArtifactError`; yields what is only likely, for the summary."""
     named = paired.artifacts.named
     source = named["etrecord"] if "etrecord" in named else named.get("record", "")
     if constants is not None and constants.unrelated():
@@ -63,13 +57,7 @@ def require_one_training(paired: Paired, runs: Sequence[Run], constants: Compari
 
 
 class _Telling:
-    """The weights with enough values to identify a training.
-
-    Attributes
-    ----------
-    moved
-        Names of these weights in the program's graph, and of nodes that only move a weight's elements.
-    """
+    """The weights with enough values to identify a training; `moved` also names nodes that only move their elements."""
 
     def __init__(self, paired: Paired) -> None:
         self._graph, weights = paired.reference()

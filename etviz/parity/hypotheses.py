@@ -1,8 +1,8 @@
-"""What may be wrong with a port. Each hypothesis is a change of the model that would put it right.
+"""Changes of a port, each a hypothesis on its fault.
 
-A hypothesis is *proved* by applying it: the model runs with the change, and the first value that differs then agrees.
-Changes are of parameters, buffers and attributes, of a module's output, or of a function of torch that the model calls;
-none is of the model's code. Numbers of a change (a factor, a cap) are fitted on the values before the difference.
+A hypothesis is *proved* by applying it: the first value that differs then agrees. Changes are of parameters, buffers
+and attributes, of a module's output, or of a function of torch that the model calls. Numbers of a change (a factor, a
+cap) are fitted on the values before the difference.
 """
 
 from __future__ import annotations
@@ -42,13 +42,11 @@ class Hypothesis:
     Attributes
     ----------
     name
-        What it is about, for example ``rope pairing``.
+        For example ``rope pairing``.
     where
         The modules that it changes, with ``*`` for the number of a layer.
     change
-        The change, a phrase that goes on after "with".
-    edits
-        The change itself.
+        A phrase that goes on after "with".
     hidden
         Values that the change puts into another order, so that they can no longer be compared.
     """
@@ -62,19 +60,7 @@ class Hypothesis:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """The first value that differs, and what agreed before it.
-
-    Attributes
-    ----------
-    port
-        The two models, with the changes proved so far applied.
-    stage
-        The first value that differs.
-    stages
-        All of them.
-    wide
-        Whether a change applies to every layer, or only to the one that differs.
-    """
+    """The first value that differs; `wide` if a change applies to every layer."""
 
     port: Port
     stage: Stage
@@ -87,7 +73,7 @@ class Suspect:
 
     @property
     def before(self) -> list[Stage]:
-        """What agreed before, the last first."""
+        """The stages before the difference, the last first."""
         return list(reversed(self.stages[: self.stages.index(self.stage)]))
 
     @property
@@ -135,12 +121,12 @@ class Suspect:
 
 
 def starred(path: str) -> str:
-    """A path with ``*`` for the numbers of layers."""
+    """Numbers of layers become ``*``."""
     return re.sub(r"(?<=\.)\d+(?=\.|$)", "*", path) or "the model"
 
 
 def proposals(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Hypotheses on a difference, the likelier first."""
+    """The likelier first."""
     point = suspect.stage.pair.point
     yield from _beginning(suspect)
     if point.side == "output":
@@ -169,7 +155,6 @@ def _beginning(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def _bias(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Biases of the reference that the model lacks."""
     port, outputs, places = suspect.port, {}, []
     for name, match in port.matches.items():
         path, _, last = name.rpartition(".")
@@ -244,7 +229,6 @@ def _tied(port: Port, match: Match) -> bool:
 
 
 def _same_kind(suspect: Suspect) -> list[str]:
-    """Modules of the suspect's class whose parameters are matched."""
     port = suspect.port
     if not suspect.wide:
         return [suspect.path]
@@ -266,7 +250,6 @@ def _offsets(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def _epsilon(suspect: Suspect) -> Iterator[Hypothesis]:
-    """The reference's epsilon."""
     port, changes, said = suspect.port, {}, set[str]()
     for path in _same_kind(suspect):
         for name, value in _numbers(port.model.get_submodule(path)).items():
@@ -323,7 +306,7 @@ def _explains(stage: Stage, gap: torch.Tensor) -> bool:
 
 
 def _caps(suspect: Suspect) -> Iterator[Hypothesis]:
-    """A soft cap: ``cap · tanh(x / cap)``."""
+    """``cap · tanh(x / cap)``."""
     values = suspect.port.value(suspect.stage.pair)
     if values is None:
         return
@@ -347,7 +330,7 @@ def _caps(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def _rows_of(suspect: Suspect, path: str) -> list[tuple[str, int, int]]:
-    """The parts of a module's rows that one parameter of the reference is, as name, first row and end."""
+    """The parts of a module's rows that one parameter of the reference is: name, first row and end."""
     port = suspect.port
     parts = []
     for match in own_matches(port, path):
@@ -364,7 +347,7 @@ def _rows_of(suspect: Suspect, path: str) -> list[tuple[str, int, int]]:
 
 
 def _head_sizes(suspect: Suspect, rows: Sequence[int]) -> list[int]:
-    """Sizes that a head may have: what the rotary tables and the norms of the heads tell, then all that divide."""
+    """Sizes by the rotary tables and the norms of the heads, then all that divide."""
     port = suspect.port
     known = [
         2 * len(table.frequencies)
@@ -381,7 +364,6 @@ def _head_sizes(suspect: Suspect, rows: Sequence[int]) -> list[int]:
 def _reordered(
     suspect: Suspect, parts: Sequence[tuple[str, int, int]], order: Callable[[int], torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Parameters of every layer with some of their rows in another order."""
     tensors: dict[str, torch.Tensor] = {}
     for name, start, stop in parts:
         path, _, last = name.rpartition(".")
@@ -432,7 +414,6 @@ def _matrix_of(suspect: Suspect, path: str) -> bool:
 
 
 def _frequencies(suspect: Suspect) -> Iterator[Hypothesis]:
-    """The reference's rotary frequencies."""
     port = suspect.port
     buffers = dict(port.model.named_buffers())
     mine = frequencies_of(buffers)
@@ -506,7 +487,6 @@ def _head_order(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def _activation(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Another activation function."""
     where = starred(suspect.around)
     for name, function in _ACTIVATIONS.items():
 
@@ -518,7 +498,7 @@ def _activation(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def _missing_module(suspect: Suspect) -> Iterator[Hypothesis]:
-    """A module of the reference that the model lacks, put behind the module whose output the reference gives it."""
+    """A module that the model lacks, put behind the module whose output the reference gives it."""
     port = suspect.port
     lacking = dict.fromkeys(name.rpartition(".")[0] for name in port.missing if name.endswith("weight"))
     partners = {pair.others[0].module: pair.point.module for pair in port.pairs if pair.point.side == "output"}
@@ -546,7 +526,7 @@ def _through(module: torch.nn.Module, output: Any) -> Any:
 
 
 def _attention(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Scale, soft-cap, window and mask of the attention that the model computes with torch's function."""
+    """Only of attention that the model computes with torch's function."""
     numbers = _settings(suspect.port.reference)
     where = starred(suspect.around)
     caps = {value for name, value in numbers.items() if "cap" in name and value > 0}
@@ -561,7 +541,7 @@ def _attention(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def _settings(model: torch.nn.Module) -> dict[str, float]:
-    """Numbers of a model's configuration and of its modules' attributes, by lower-case names."""
+    """By lower-case name."""
     config = getattr(model, "config", None)
     named = getattr(config, "__dict__", {})
     found = {name.lower(): float(value) for name, value in named.items() if type(value) in (int, float)}
@@ -642,7 +622,7 @@ def _attributes(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def _attention_scale(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Another scale of the attention's scores, fitted."""
+    """The scale is fitted."""
     pair, where = suspect.stage.pair, starred(suspect.around)
     sizes = [value for name, value in _settings(suspect.port.reference).items() if "scal" in name and value > 0]
 
@@ -669,7 +649,7 @@ def _attention_scale(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def _round_numbers(factor: float, scales: Sequence[float]) -> list[float]:
-    """Numbers that a fitted factor may stand for: roots of whole numbers and their inverses."""
+    """Roots of whole numbers and their inverses that a fitted factor may stand for."""
     whole = round(factor**2) if factor > 1 else round(factor**-2)
     exact = math.sqrt(whole) if factor > 1 else 1 / math.sqrt(max(whole, 1))
     return [exact] if abs(exact / factor - 1) < 1e-3 else []

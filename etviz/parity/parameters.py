@@ -1,11 +1,11 @@
 """Which parameters of two models hold the same numbers: equal, transposed, permuted, scaled, offset, fused or split.
 
 Every matrix is taken as rows, and every matrix of the reference also as columns. The projection of a row of unit length
-on a fixed random vector is its *key*: equal and scaled rows have equal keys. So one sorted table of keys finds the rows
-of any parameter, in any order and from any number of parameters; each find is then compared element by element.
+on a fixed random vector is its *key*: equal and scaled rows have equal keys. A sorted table of keys finds the rows of
+any parameter, in any order and from any number of parameters; each find is compared element by element.
 
 Constant parameters (norm weights of 1, biases of 0) and those whose numbers occur nowhere are matched by their place:
-in modules whose other parameters match, in the order in which the modules are called.
+in modules whose other parameters match, in the order of the calls.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, Final
 import torch
 
 _TOLERANCE: Final = {torch.float32: 1e-6, torch.float64: 1e-12, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-"""By dtype, the relative error of a stored number: four roundings, as for scales that were multiplied in."""
+"""Relative error of a stored number: four roundings, as for scales that were multiplied in."""
 _COARSE: Final = 1e-4
 """Tolerance from which keys do not tell rows apart: two of 10,000 random rows then have equal keys."""
 _ANGLES: Final = 1 << 26
-"""Maximum number of angles between rows that are computed for one parameter."""
+"""Maximum number of angles between rows for one parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +31,15 @@ class Match:
 
     Attributes
     ----------
-    name
-        Its name in the model.
     sources
-        Names of the reference's parameters, in the order of their first rows; empty if there is none.
+        Names of the reference's parameters, in the order of their first rows.
     relation
         ``equal``, ``transposed``, ``permuted``, ``interleaved``, ``part``, ``fused``, ``differs`` (same place, other
         numbers) or ``unmatched``; with ``scaled``, ``offset`` or ``rounded`` in front where numbers differ by that.
     by
         ``value`` or ``place``.
-    rows
-        For each row of the parameter, its row in the concatenated `sources`; None if they stand in order.
-    columns
-        The same for columns.
+    rows, columns
+        For each row or column of the parameter, that in the concatenated `sources`; None if they stand in order.
     factor, offset
         ``parameter = factor · source + offset``.
     detail
@@ -51,7 +47,7 @@ class Match:
     rounded
         True if the numbers differ by the rounding of their type.
     twins
-        Other parameters of the reference that hold the numbers of the `sources`, so the choice is ambiguous.
+        Other parameters of the reference that hold the same numbers, so the choice is ambiguous.
     """
 
     name: str
@@ -68,7 +64,6 @@ class Match:
 
     @property
     def plain(self) -> bool:
-        """True if the parameter equals its source, element by element."""
         return self.relation in ("equal", "rounded")
 
     def put_into(self, value: torch.Tensor, reference: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -84,7 +79,7 @@ class Match:
         return dict(zip(self.sources, stacked.split(sizes), strict=True))
 
     def expected(self, reference: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The reference's numbers in the shape of the parameter, in the reference's own order, scale and offset."""
+        """The reference's numbers in the reference's own order, scale and offset."""
         return torch.cat([reference[source] for source in self.sources])
 
 
@@ -94,19 +89,9 @@ def match_parameters(
     order: Sequence[str] = (),
     reference_order: Sequence[str] = (),
 ) -> list[Match]:
-    """Match the parameters of two models.
+    """Match floating-point parameters and stored buffers, by name; one match for each of the model.
 
-    Parameters
-    ----------
-    model, reference
-        Floating-point parameters and stored buffers by name.
-    order, reference_order
-        Paths of modules in the order in which they are called.
-
-    Returns
-    -------
-    list of Match
-        One for each parameter of the model.
+    `order` and `reference_order` are paths of modules in the order of their calls.
     """
     table = _Table(reference)
     found = {name: table.find(name, value) for name, value in model.items()}
@@ -122,7 +107,7 @@ def match_parameters(
 
 
 def _twins(reference: Mapping[str, torch.Tensor]) -> dict[str, list[str]]:
-    """Names of parameters that hold equal numbers in other memory; tied ones share theirs."""
+    """Parameters that hold equal numbers in other memory; tied ones share theirs."""
     groups: dict[tuple[Any, ...], list[str]] = {}
     for name, value in reference.items():
         if not is_constant(value):
@@ -140,18 +125,18 @@ def _is_twin(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def is_constant(value: torch.Tensor) -> bool:
-    """True if all elements are equal, so that the numbers cannot tell one parameter from another."""
+    """True if the numbers cannot tell one parameter from another."""
     return value.numel() == 0 or bool((value == value.flatten()[0]).all())
 
 
 def _sorted(names: Iterable[str], order: Sequence[str]) -> list[str]:
-    """Names in the order of their modules' calls; the others come last."""
+    """In the order of their modules' calls; the others come last."""
     rank = {path: place for place, path in enumerate(order)}
     return sorted(names, key=lambda name: rank.get(name.rpartition(".")[0], len(rank)))
 
 
 def _keys(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The key and the norm of each row, in float64."""
+    """In float64."""
     wide = rows.double()
     generator = torch.Generator().manual_seed(wide.shape[1])
     along = torch.randn(wide.shape[1], generator=generator, dtype=torch.float64)
@@ -176,7 +161,7 @@ class _Side:
         self.owner, self.row = self.owner[order], self.row[order]
 
     def candidates(self, keys: torch.Tensor, tolerance: float) -> list[int]:
-        """Owners of rows with such keys, those with most rows first, and among equals the first."""
+        """Owners of rows with these keys, those with most rows first, and among equals the first."""
         low = torch.searchsorted(self.keys, keys - tolerance)
         high = torch.searchsorted(self.keys, keys + tolerance)
         votes = Counter[int]()
@@ -186,8 +171,6 @@ class _Side:
 
 
 class _Table:
-    """The reference's rows and columns."""
-
     def __init__(self, reference: Mapping[str, torch.Tensor]) -> None:
         self._used = Counter[str]()
         rows: dict[int, dict[str, torch.Tensor]] = {}
@@ -203,7 +186,6 @@ class _Table:
         self._vectors = {name: value for name, value in reference.items() if value.ndim == 1 and not is_constant(value)}
 
     def find(self, name: str, value: torch.Tensor) -> Match | None:
-        """The numbers that a parameter holds."""
         if is_constant(value):
             return None
         if value.ndim < 2:
@@ -222,7 +204,6 @@ class _Table:
         return found
 
     def _assembled(self, name: str, matrix: torch.Tensor, side: _Side | None) -> Match | None:
-        """The rows of a matrix among those of a side."""
         if side is None:
             return None
         tolerance = max(_TOLERANCE.get(item.dtype, 1e-6) for item in (matrix, side.tensors[0]))
@@ -287,7 +268,7 @@ def _from(
     owners: Sequence[int],
     tolerance: float,
 ) -> Match | None:
-    """The match with the rows of some tensors, if they hold all rows of the matrix."""
+    """None unless the tensors hold all rows of the matrix."""
     places = (_by_angle if tolerance > _COARSE else _by_key)(matrix, keys, side, owners, tolerance)
     if places is None:
         return None
@@ -340,7 +321,7 @@ def _by_key(
 def _by_angle(
     matrix: torch.Tensor, keys: torch.Tensor, side: _Side, owners: Sequence[int], tolerance: float
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """The tensor and the row of each row, by the smallest angle: keys of 16-bit numbers are too coarse."""
+    """As `_by_key`, by the smallest angle: keys of 16-bit numbers are too coarse."""
     parts = [side.tensors[each].double() for each in owners]
     if not parts or len(matrix) * sum(map(len, parts)) > _ANGLES:
         same = [each for each in owners if side.tensors[each].shape == matrix.shape]
@@ -353,7 +334,6 @@ def _by_angle(
 
 
 def _nearest(table: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The nearest place of a sorted table for each key, and the distance."""
     right = torch.searchsorted(table, keys).clamp(max=len(table) - 1)
     left = (right - 1).clamp(min=0)
     nearer = (table[left] - keys).abs() <= (table[right] - keys).abs()
@@ -411,7 +391,7 @@ def order_of(rows: torch.Tensor, whole: int | None = None) -> tuple[str, str]:
 
 
 def interleaving(count: int, size: int) -> torch.Tensor:
-    """The order that makes pairs of the halves of each block: 0, size/2, 1, size/2 + 1 and so on."""
+    """Pairs of the halves of each block: 0, size/2, 1, size/2 + 1 and so on."""
     return torch.arange(count).view(-1, 2, size // 2).transpose(1, 2).flatten()
 
 
@@ -448,7 +428,7 @@ def _by_place(
     names: Sequence[str],
     reference_names: Sequence[str],
 ) -> None:
-    """Match what is left by its place: in the smallest pair of modules that correspond, in the order of the calls."""
+    """In the smallest pair of modules that correspond, in the order of the calls."""
     taken = {source for match in matches.values() for source in match.sources}
     free = [name for name in reference_names if name not in taken]
     waiting = [name for name in names if name not in matches]
@@ -481,7 +461,7 @@ def _within(name: str, path: str) -> bool:
 def corresponding(model: Sequence[str], reference: Sequence[str], matches: Mapping[str, Match]) -> dict[str, str]:
     """Modules of the model and the smallest modules of the reference that hold all their matched parameters.
 
-    Only pairs are kept of which each holds the other's parameters and no others; the root is always a pair.
+    Each holds the other's parameters and no others; the root is always a pair.
     """
     users: dict[str, set[str]] = {}
     for match in matches.values():

@@ -40,10 +40,6 @@ def parity(
         The same for the reference; by default the first of the `inputs` if that is a tensor of whole numbers and the
         model takes others beside it, such as positions, and else the `inputs`.
 
-    Returns
-    -------
-    Parity
-
     Raises
     ------
     UsageError

@@ -1,4 +1,4 @@
-"""What a comparison of two eager models gives."""
+"""Results of `etviz.parity`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ class Proof:
 
     Attributes
     ----------
-    hypothesis
-        The change.
     first
         The first value that differs with it, and with those proved before; None if all agree.
     residual
-        Relative difference of the last compared value then, ``‖Δ‖ / ‖reference‖``.
+        ``‖Δ‖ / ‖reference‖`` of the last compared value then.
     proved
         True if the value that differed first agrees with the change.
     """
@@ -43,16 +41,12 @@ class Proof:
 
 
 def place(stage: Stage) -> str:
-    """The name of a value: "the input of layers.0.attention.wo"."""
     point = stage.pair.point
     return "the outputs" if point == OUTPUT else f"the {point.side} of {point.module}"
 
 
 class Parity:
-    """Two eager models compared, parameter by parameter and module by module.
-
-    Made by `etviz.parity`.
-    """
+    """Two eager models compared, parameter by parameter and module by module. Made by `etviz.parity`."""
 
     def __init__(self, port: Port, tried: list[Proof], kept: list[Proof]) -> None:
         self._port = port
@@ -65,8 +59,7 @@ class Parity:
         """A row for each parameter of the model, then one for each of the reference that the model lacks.
 
         Columns: ``parameter``, ``reference`` (names, joined by " + "), ``relation``, ``detail``, ``also`` (other
-        parameters of the reference with the same numbers, so the match is ambiguous), ``by`` (``value`` or ``place``),
-        ``shape``.
+        parameters of the reference with the same numbers), ``by`` (``value`` or ``place``), ``shape``.
         """
         import pandas as pd
 
@@ -126,7 +119,7 @@ class Parity:
 
     @property
     def first(self) -> pd.Series[Any] | None:
-        """The row of `stages` that differs first; None if the models agree."""
+        """The row of `stages` that differs first, or None."""
         differing = self.stages.index[~self.stages["agrees"]]
         return self.stages.loc[differing[0]] if len(differing) else None
 
@@ -142,7 +135,7 @@ class Parity:
 
     @property
     def hypothesis(self) -> Proof | None:
-        """The first hypothesis that was proved; None if there is no difference, or none that a hypothesis explains."""
+        """The first hypothesis that was proved, or None."""
         return self.proofs[0] if self.proofs else None
 
     @cached_property
@@ -168,7 +161,7 @@ class Parity:
         return pd.DataFrame(rows, columns=["hypothesis", "where", "change", "first_difference", "residual", "proved"])
 
     def summary(self) -> str:
-        """The verdict, the first value that differs, and what puts it right."""
+        """The verdict, the first value that differs, and the change that puts it right."""
         names = f"{type(self._port.model).__name__} and {type(self._port.reference).__name__}"
         lines = [f"{names}: {self._matched()}"]
         first = first_difference(self._stages)

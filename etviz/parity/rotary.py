@@ -1,4 +1,4 @@
-"""Rotary position embeddings: the tables that a model keeps, and what they say."""
+"""Tables of rotary position embeddings."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ class Rotary:
 
     Attributes
     ----------
-    names
-        Names of the buffers.
     frequencies
         Radians a position, [pairs].
     amplitude
@@ -37,7 +35,7 @@ class Rotary:
         return float(steps[0]) ** len(self.frequencies) if geometric else None
 
     def equals(self, other: Rotary) -> bool:
-        """True if both rotate by the same angles; tables in float32 hold angles to 1e-4."""
+        """Tables in float32 hold angles to 1e-4."""
         mine, theirs = self.frequencies, other.frequencies
         return (
             len(mine) == len(theirs)
@@ -51,7 +49,7 @@ class Rotary:
         return f"{base}, {2 * len(self.frequencies)} rotated dimensions{factor}"
 
     def like(self, other: Rotary, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The buffers of these tables with the frequencies of others."""
+        """These tables with the frequencies of others."""
         old = tensors[self.names[0]]
         if len(self.names) == 1:
             return {self.names[0]: other.frequencies.to(old.dtype)}
@@ -65,7 +63,6 @@ class Rotary:
 
 
 def frequencies_of(tensors: Mapping[str, torch.Tensor]) -> list[Rotary]:
-    """The rotary tables among some buffers."""
     found = []
     real = {name: value for name, value in tensors.items() if value.is_floating_point()}
     for name, value in real.items():

@@ -18,7 +18,7 @@ from etviz.evaluation.noise import Rounding
 from etviz.graph.ir import Node
 
 LANES: Final = 3
-"""Number of runs with perturbed roundings that the noise of a model is measured on."""
+"""Number of perturbed runs that a model's noise is measured on."""
 
 
 class Point(NamedTuple):
@@ -38,13 +38,7 @@ class Arguments:
 
     @classmethod
     def of(cls, given: Any, name: str) -> Arguments:
-        """The arguments that a user gives: a tensor or ids, a tuple of arguments, or a dictionary of them.
-
-        Raises
-        ------
-        UsageError
-            If it is none of these.
-        """
+        """From a tensor or ids, a tuple of arguments, or a dictionary of them; else `UsageError`."""
         if isinstance(given, torch.Tensor):
             return cls((given,))
         if isinstance(given, Mapping):
@@ -59,7 +53,7 @@ class Arguments:
         )
 
     def longer(self, first: torch.Tensor) -> Arguments:
-        """The same with more token ids in front of the first tensor, and positions that go on after the last one."""
+        """More token ids in front of the first tensor, and positions that go on after the last one."""
         more, length = first.shape[-1], self.args[0].shape[-1] if self.args else 0
         ids = torch.cat([first.to(self.args[0].dtype), self.args[0]], -1)
         return Arguments((ids, *[_extended(item, length, more) for item in self.args[1:]]), self.kwargs)
@@ -80,16 +74,14 @@ class Edits:
 
     Attributes
     ----------
-    tensors
-        Other parameters and buffers, by name.
     outputs
         By a module's path, functions that change its output.
     attributes
-        Other attributes of modules, by path and name.
+        By path and name.
     functions
         Wrappers of torch's functions by their names: each takes the function and its arguments.
     prefix
-        Token ids to put before the inputs; None for the inputs as they are.
+        Token ids to put before the inputs.
     """
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -99,7 +91,6 @@ class Edits:
     prefix: torch.Tensor | None = None
 
     def joined(self, other: Edits) -> Edits:
-        """Both changes."""
         outputs = {name: list(changes) for name, changes in self.outputs.items()}
         for name, changes in other.outputs.items():
             outputs.setdefault(name, []).extend(changes)
@@ -114,15 +105,7 @@ class Edits:
 
 @dataclass(slots=True)
 class Trace:
-    """The values of one run, in the order in which they appeared.
-
-    Attributes
-    ----------
-    values
-        The first floating-point tensor that a module received or returned, by `Point`.
-    output
-        The first floating-point tensor that the model returned.
-    """
+    """The first floating-point tensor that each module, and the model, received or returned, in order."""
 
     values: dict[Point, torch.Tensor]
     output: torch.Tensor
@@ -168,20 +151,8 @@ def run(
 ) -> Trace:
     """Run a model once, from its present state, which does not change.
 
-    Parameters
-    ----------
-    edits
-        Changes for this run.
-    seed
-        Perturb each result as another correct implementation may, with the random numbers of this seed
-        (`etviz.evaluation.noise.Rounding`).
-    only
-        The values to keep; by default all of them.
-
-    Raises
-    ------
-    UsageError
-        If the model fails on the arguments, or returns no floating-point tensor.
+    `seed` perturbs each result as another correct implementation may (`etviz.evaluation.noise.Rounding`); `only` are
+    the values to keep. `UsageError` if the model fails on the arguments, or returns no floating-point tensor.
     """
     edits = edits or Edits()
     if edits.prefix is not None:
@@ -214,7 +185,7 @@ def run(
 def _watched(
     model: torch.nn.Module, edits: Edits, wanted: set[Point] | None, stack: ExitStack
 ) -> dict[Point, torch.Tensor]:
-    """Hooks that change outputs and keep values, until the stack is closed."""
+    """Hooks stay until the stack is closed."""
     values: dict[Point, torch.Tensor] = {}
     calls: dict[str, int] = {}
 
@@ -240,8 +211,6 @@ def _watched(
 
 
 class _Functions(TorchFunctionMode):
-    """Calls a wrapper instead of some of torch's functions."""
-
     def __init__(self, wrappers: Mapping[str, Callable[..., Any]]) -> None:
         super().__init__()
         self._wrappers = wrappers
@@ -252,8 +221,6 @@ class _Functions(TorchFunctionMode):
 
 
 class _Perturbed(TorchDispatchMode):
-    """Perturbs each result of an operator as another correct implementation may round it."""
-
     def __init__(self, seed: int) -> None:
         super().__init__()
         self._rounding = Rounding(seed)

@@ -1,4 +1,4 @@
-"""The search for what is wrong with a port: hypotheses are applied until the models agree or none helps."""
+"""Applies hypotheses on a port's faults until the models agree or none helps."""
 
 from __future__ import annotations
 
@@ -13,19 +13,13 @@ from etviz.parity.result import Proof
 from etviz.parity.stages import Port, Stage, first_difference
 
 _ROUNDS: Final = 8
-"""Maximum number of faults that are looked for one after the other."""
+"""Maximum number of faults."""
 _TRIES: Final = 400
-"""Maximum number of hypotheses that are applied to one difference."""
+"""Maximum number of hypotheses for one difference."""
 
 
 def search(port: Port, update: Callable[[], object]) -> tuple[list[Proof], list[Proof]]:
-    """Apply hypotheses to the first value that differs, and go on with what differs then.
-
-    Returns
-    -------
-    tuple of list of Proof
-        Every hypothesis that was applied, in order; and those that were kept, each on top of those before.
-    """
+    """Every hypothesis that was applied; and those that were kept, each on top of those before."""
     proofs: list[Proof] = []
     kept: list[Proof] = []
     for _ in range(_ROUNDS):
@@ -68,7 +62,7 @@ def _place(port: Port, stage: Stage) -> int:
 
 
 def _applied(port: Port, first: Stage, hypothesis: Hypothesis) -> Proof | None:
-    """Run the model with a change; None if it does not run then."""
+    """None if the model does not run with the change."""
     try:
         stages = [stage for stage in port.stages(hypothesis.edits) if stage.pair.point not in hypothesis.hidden]
     except UsageError:

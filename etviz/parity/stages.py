@@ -14,7 +14,6 @@ from etviz.parity.runs import Arguments, Edits, Point, Trace, noise_of, run
 from etviz.tensors.metrics import EPS, THRESHOLD
 
 OUTPUT: Final = Point("", "result")
-"""The point of what the whole model returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +22,12 @@ class Pair:
 
     Attributes
     ----------
-    point
-        The model's.
     others
-        The reference's; several where the model fuses modules of it.
+        Several where the model fuses modules of the reference.
     rows
         The order in which the model holds the last axis; None for the reference's.
     factor
-        The model's value is this many times the reference's.
+        The model's value over the reference's.
     """
 
     point: Point
@@ -56,7 +53,7 @@ def _at(trace: Trace, point: Point) -> torch.Tensor | None:
 
 
 def _fitted(value: torch.Tensor, shape: torch.Size) -> torch.Tensor | None:
-    """A value in another layout of the same elements, or its last positions."""
+    """Another layout of the same elements, or the last positions."""
     if value.shape == shape:
         return value
     if value.ndim == 4 and value.transpose(1, 2).shape == shape:
@@ -101,7 +98,6 @@ class Stage:
 
     @property
     def agrees(self) -> bool:
-        """True if rounding explains the difference."""
         return self.severity < THRESHOLD
 
 
@@ -111,18 +107,16 @@ class Port:
 
     Attributes
     ----------
-    matches
-        The model's parameters.
     modules
         By the path of a module of the model, that of the reference's that holds the same parameters.
     pairs
-        What is compared, in the order of the model's run.
+        In the order of the model's run.
     plain, expected
         The model's and the reference's run.
     noise
-        RMS of the rounding noise of each pair.
+        RMS of the rounding noise.
     missing
-        Names of the reference's parameters that no parameter of the model holds.
+        The reference's parameters that the model lacks.
     applied
         Changes of the model.
     """
@@ -143,16 +137,15 @@ class Port:
     applied: Edits = field(default_factory=Edits)
 
     def stages(self, edits: Edits | None = None) -> list[Stage]:
-        """Compare each pair; with `edits`, of the model that is changed further."""
+        """With `edits`, of the model that is changed further."""
         trace = self.plain if edits is None else self.run(edits, [pair.point for pair in self.pairs])
         return [stage for pair in self.pairs if (stage := self._stage(pair, trace)) is not None]
 
     def run(self, edits: Edits, only: Sequence[Point] | None = None) -> Trace:
-        """Run the model with further changes."""
         return run(self.model, self.arguments, self.applied.joined(edits), only=only)
 
     def changed(self, edits: Edits, hidden: frozenset[Point]) -> Port:
-        """The same with a changed model, without the values that can no longer be compared."""
+        """Drops values that can no longer be compared."""
         return replace(
             self,
             plain=self.run(edits),
@@ -212,10 +205,7 @@ def put_side_by_side(
 ) -> Port:
     """Run two models, match their parameters and modules, and measure the noise of each matched value.
 
-    Raises
-    ------
-    UsageError
-        If a model fails on its arguments.
+    `UsageError` if a model fails on its arguments.
     """
     mine, theirs = stored(model), stored(reference)
     plain = run(model, arguments)
@@ -249,7 +239,7 @@ def _called(trace: Trace) -> list[str]:
 
 
 def _pairs(port: Port) -> list[Pair]:
-    """What can be compared, in the order of the model's run."""
+    """In the order of the model's run."""
     pairs = {}
     for point in port.plain.values:
         pair = _leaf_pair(port, point) or _container_pair(port, point)
@@ -260,12 +250,11 @@ def _pairs(port: Port) -> list[Pair]:
 
 
 def own_matches(port: Port, path: str) -> list[Match]:
-    """The matches of a module's own parameters."""
     return [match for name, match in port.matches.items() if name.rpartition(".")[0] == path and match.sources and path]
 
 
 def _leaf_pair(port: Port, point: Point) -> Pair | None:
-    """The pair of a module that has parameters of its own."""
+    """Of a module that has parameters of its own."""
     own = own_matches(port, point.module)
     if not own:
         return None
@@ -284,7 +273,7 @@ def _leaf_pair(port: Port, point: Point) -> Pair | None:
 
 
 def _container_pair(port: Port, point: Point) -> Pair | None:
-    """The pair of a module that holds other modules."""
+    """Of a module that holds other modules."""
     other = port.modules.get(point.module)
     if other is None or not point.module:
         return None
@@ -295,7 +284,7 @@ def _container_pair(port: Port, point: Point) -> Pair | None:
 
 
 def _measure_noise(port: Port, update: Callable[[], object]) -> None:
-    """The RMS of both models' rounding noise at each pair, over the lanes."""
+    """RMS over the lanes."""
     squares: dict[Point, float] = {}
     lanes = 0
     for mine, theirs in zip(
@@ -317,7 +306,7 @@ def _measure_noise(port: Port, update: Callable[[], object]) -> None:
 
 
 def _rounded(port: Port) -> dict[Point, float]:
-    """Mean square at each pair of what the rounding of stored weights makes, such as that to bfloat16."""
+    """Mean square of what the rounding of stored weights makes, such as that to bfloat16."""
     values: dict[str, torch.Tensor] = {}
     for match in port.matches.values():
         if match.rounded:
@@ -339,5 +328,4 @@ def _rounded(port: Port) -> dict[Point, float]:
 
 
 def first_difference(stages: Sequence[Stage]) -> Stage | None:
-    """The first value that rounding does not explain."""
     return next((stage for stage in stages if not stage.agrees), None)

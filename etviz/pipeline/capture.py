@@ -1,7 +1,6 @@
 """An ExecuTorch program, as it was emitted, to etviz's own graph form.
 
-`to_executorch()` rewrites the edge program in place, but exact pairing needs no more: the out variants map back to
-functional operators one to one, and every instruction has one node.
+Out variants map back to functional operators one to one, and every instruction has one node.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from etviz.upstream.executorch import FxNode
 
 _PLACEHOLDERS = ("_export_root", "_empty_nn_module_stack_from_metadata_hook")
-"""Paths that export invents where it knows no module."""
 
 
 def capture(manager: ExecutorchProgramManager) -> tuple[dict[str, Graph], dict[str, torch.Tensor]]:
@@ -47,7 +45,6 @@ def capture(manager: ExecutorchProgramManager) -> tuple[dict[str, Graph], dict[s
 
 
 def capture_program(program: ExportedProgram, name: str, prefix: str, constants: dict[str, torch.Tensor]) -> Graph:
-    """Weights are added to `constants` under `prefix`."""
     graph = _capture_graph(program.graph_module, name, prefix, constants)
     signature = program.graph_signature
     buffers, parameters = signature.inputs_to_buffers, signature.inputs_to_parameters
@@ -229,7 +226,6 @@ def _origins(fx: FxNode) -> dict[str, Any]:
 
 
 def _origin(fx: FxNode) -> str:
-    """The eldest ancestor that is an operator: that of the exported program."""
     name, sources = fx.name, fx.meta.get("from_node") or []
     while sources:
         source = sources[-1]
@@ -249,10 +245,10 @@ def _module(stack: Any) -> str:
 
 
 def number_instructions(graph: Graph, instructions: list[str]) -> bool:
-    """Give every node the id of its instruction; False where the two do not fit, and later nodes keep -1.
+    """False where the two do not fit: later nodes keep -1.
 
-    Both have the same order and are matched by operator. A static view has no instruction; jumps, moves, and counts of
-    a loop's rounds have no node.
+    Both have the same order. A static view has no instruction; jumps, moves, and counts of a loop's rounds have no
+    node.
     """
     position = 0
     for node in graph.walk():
@@ -287,7 +283,6 @@ def _after_loop(node: Node, instructions: list[str], position: int) -> int:
 def check_reference(
     reference: ExportedProgram | Mapping[str, ExportedProgram] | None, methods: list[str]
 ) -> dict[str, ExportedProgram]:
-    """`UsageError` if one is not an exported program, or answers no method."""
     from torch.export import ExportedProgram
 
     if reference is None:
@@ -309,8 +304,7 @@ def check_reference(
 def capture_reference(program: ExportedProgram, method: str, constants: dict[str, torch.Tensor]) -> Graph:
     """A method's float graph, its weights added to `constants` as ``reference/<method>//<name>``.
 
-    In-place changes become functional (``relu`` for ``relu_``), which takes seconds on large models; `Node.origin`
-    keeps the exported operator's name.
+    In-place changes become functional, which takes seconds on large models; `Node.origin` keeps the exported name.
     """
     if not _is_functional(program):
         with quietly():

@@ -1,4 +1,4 @@
-"""The process that `worker.py` starts: it runs programs, and lowers pieces of programs again.
+"""The process that `worker.py` starts.
 
 Requests come as JSON, tensors as torch files, read with ``weights_only=True``.
 """
@@ -100,7 +100,6 @@ def _relower(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, 
 
 
 def _shown(attempt: PieceProgram, candidates: Sequence[str]) -> ShownInside:
-    """A readable backend's program is lowered once, else as often as it takes."""
     from etviz.pipeline.piece_program import own_payload, show_inside, widest
 
     if candidates and attempt.graph.backend_id == BACKEND:

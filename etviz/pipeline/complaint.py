@@ -1,4 +1,4 @@
-"""Turns upstream's message, often a page per branch, into a few lines: problem, place in the model, what to do."""
+"""Turns upstream's message, often a page per branch, into a few lines."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ _ADVICE: Final[Sequence[tuple[str, str]]] = (
     (r"Data-dependent branching|Could not guard on data-dependent", _BRANCH),
     (r"data-dependent", _NUMBER),
 )
-"""By what upstream says somewhere, the first that fits; of what it names itself, `op`."""
+"""By pattern in upstream's text, the first that fits."""
 _WHOLE: Final = "The whole message is the error's __cause__"
 
 
 def complaint(error: Exception, advice: str = "") -> str:
-    """Upstream's `error` for a user; `advice` is used if nothing better is known."""
+    """`advice` is used if nothing better is known."""
     whole = str(error).strip() or type(error).__name__
     said = _beginning(whole)
     inner = _innermost(error)
@@ -70,13 +70,11 @@ def complaint(error: Exception, advice: str = "") -> str:
 
 
 def place(error: BaseException) -> str:
-    """``file.py:12`` of the innermost line of the user's code, or an empty text."""
     frames = _own(traceback.extract_tb(error.__traceback__))
     return _at(frames[-1]) if frames else ""
 
 
 def _beginning(text: str) -> str:
-    """The first line, with dynamo's explanation of it; the whole of a short paragraph."""
     paragraph = re.split(r"\n\s*\n", text)[0]
     first, *others = paragraph.splitlines()
     if others and (explained := re.match(r"\s+Explanation: *(.*)", others[0])):
@@ -129,7 +127,7 @@ def _own(frames: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummar
 
 
 def _operators(error: BaseException) -> Iterator[Node]:
-    """The operators that passes worked on, innermost first; then those that the error names."""
+    """Those that passes worked on, innermost first; then those that the error names."""
     from torch.fx import GraphModule, Node
 
     frames = [frame for one in _chain(error) for frame, _ in traceback.walk_tb(one.__traceback__)][::-1]

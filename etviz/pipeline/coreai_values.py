@@ -1,4 +1,4 @@
-"""Runs the model that Core AI made of a delegate in Apple's runtime, which also runs on Linux."""
+"""Runs Core AI's model of a delegate in Apple's runtime, which also runs on Linux."""
 
 from __future__ import annotations
 
@@ -24,11 +24,7 @@ _NO_VALUE: Final = "Core AI's runtime logs no value of its shape and dtype; lowe
 
 
 def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Sequence[Any], path: Path) -> ShownInside:
-    """An interpreter, see `etviz.pipeline.interpreters`.
-
-    `UsageError` if the model is not in the program, was compiled for a device, or has another signature; `ImportError`
-    without the extra ``coreai``.
-    """
+    """`UsageError` for no model, a compiled one or another signature; `ImportError` without the extra ``coreai``."""
     folder = _unpacked(payload, path.parent / "coreai")
     outputs, logged = run_model(folder, list(inputs))
     if len(outputs) != len(graph.outputs):

@@ -1,10 +1,8 @@
-"""Runs a program with a runner that is not etviz's: a command on this machine, or on a device behind `adb`.
+"""Runs a program with a user's runner: a command on this machine, or on a device behind `adb`.
 
-Its output goes to a log, uninterpreted. Files are copied back one by one, so a failure keeps the files before it.
-
-File and method names come from other people, and a command may pass its words to a shell (``ssh``, ``sh -c``, a script
-that does either). No quoting survives an unknown number of shells, so `_fill` lets only plain characters into text
-that a shell may read.
+Files are copied back one by one, so a failure keeps the files before it. File and method names come from other people,
+and a command may pass its words to a shell. No quoting survives an unknown number of shells, so `_fill` lets only plain
+characters into text that a shell may read.
 """
 
 from __future__ import annotations
@@ -48,10 +46,9 @@ _DEVICE_LOG: Final = "logcat.txt"
 _KEPT_LINES: Final = 20
 _MOST_SAID: Final = 256 << 20
 _LOOK: Final = 0.2
-"""Seconds between two checks of how much a command has printed."""
 _MARK: Final = "ETVIZ_RUN"
 _SWEEPS: Final = 20
-"""Maximum number of searches for processes that started while others were ended."""
+"""Maximum number of searches for processes that started during the search before."""
 _GUARD: Final = """
 read -r group && cat && kill -9 "-$group"
 for found in 1 2 3; do
@@ -61,17 +58,17 @@ for found in 1 2 3; do
     done
 done
 """
-"""Script that ends a group of processes, and all processes with a mark, when its standard input closes."""
+"""Ends a group of processes, and all processes with a mark, when its standard input closes."""
 _STATUS: Final = re.compile(rb"etviz-status:(\d+)\s*$")
 _SHELL: Final = re.compile(r"[\w-]*sh|adb|su|shell|watch|parallel|plink|dbclient|cmd|powershell", re.ASCII)
-"""Names of programs that pass their arguments to a shell."""
+"""Programs that pass their arguments to a shell."""
 _PLAIN: Final = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
 """Characters that mean nothing to any shell."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFiles:
-    """Files of a run, None if not written; `problem` is about the files of a run that ended well."""
+    """None for files that were not written; `problem` is about files of a run that ended well."""
 
     log: Path
     etdump: Path | None
@@ -81,7 +78,7 @@ class RunFiles:
 
 
 class Machine(Protocol):
-    """A machine that runs programs."""
+    """Runs programs elsewhere."""
 
     def put(self, path: Path) -> str: ...
 
@@ -90,7 +87,7 @@ class Machine(Protocol):
     def run(self, command: Sequence[str], log: Path, timeout: float) -> None: ...
 
     def get(self, folder: Path) -> str:
-        """Copy the files of the run into a folder; return a problem with them, or an empty text."""
+        """Return a problem with the files, or an empty text."""
         ...
 
 
@@ -109,12 +106,11 @@ def run_elsewhere(
     """Run a program's method, and copy its files back.
 
     `command` has the placeholders ``{pte} {inputs} {etdump} {debug_buffer} {debug_buffer_size} {outputs} {method}
-    {data}``, or gets the flags of `examples/cpp_runner`. etviz splits it into words as a shell does, and starts it
-    without a shell. `data` has the weights that are not in the `.pte`.
+    {data}``, or gets the flags of `examples/cpp_runner`. It starts without a shell.
 
     `UsageError` if the command or `timeout` makes no sense, or a shell could obey a file name; `ArtifactError` if the
     method's name is no identifier, or `folder` can't be written to; `ExecutionError` if the command can't be started,
-    fails, takes too long, or writes nothing. Files that came back stay.
+    fails, takes too long, or writes nothing.
     """
     if not method.isidentifier():
         raise ArtifactError(
@@ -238,7 +234,7 @@ def _last_lines(log: Path) -> list[str]:
 def _call(command: Sequence[str], log: IO[bytes], timeout: float) -> int:
     """The command's process group ends with it, and with this process.
 
-    Processes in other sessions continue if it ends well (the server of `adb`), and else end.
+    Processes in other sessions continue if it ends well (the server of `adb`).
     """
     name, end = Path(command[0]).name, time.monotonic() + timeout
     mark = f"{_MARK}={secrets.token_hex(16)}"
@@ -265,10 +261,7 @@ def _call(command: Sequence[str], log: IO[bytes], timeout: float) -> int:
 
 @contextlib.contextmanager
 def _ending(mark: str) -> Generator[Callable[[subprocess.Popen[bytes]], None]]:
-    """End the started process groups; a guarding shell does it if this process is killed first.
-
-    After a failure, a mark in their environment finds processes that left their group.
-    """
+    """End the started process groups; a guarding shell does it if this process is killed first."""
     guard = subprocess.Popen(
         ["/bin/sh", "-c", _GUARD, "etviz", mark],
         stdin=subprocess.PIPE,
@@ -300,10 +293,9 @@ def _ending(mark: str) -> Generator[Callable[[subprocess.Popen[bytes]], None]]:
 
 
 def _end_marked(mark: bytes) -> None:
-    """End this user's processes with a mark in their environment, and those that they start meanwhile.
+    """End this user's processes with a mark in their environment; Linux only.
 
-    Works on Linux only (`/proc`). A descriptor holds each process before its environment is read, so no other process
-    can take its number.
+    A descriptor holds each process before its environment is read, so no other process can take its number.
     """
     for _ in range(_SWEEPS):
         found = False
@@ -330,7 +322,7 @@ def _why(status: int) -> str:
 
 
 class ThisMachine:
-    """The local machine: the command writes straight into the folder."""
+    """The command writes straight into the folder."""
 
     def __init__(self, folder: PathLike) -> None:
         self._folder = Path(folder).absolute()
@@ -355,7 +347,7 @@ class ThisMachine:
 
 
 class Adb:
-    """A device behind `adb`; `timeout` is seconds for pushing or pulling one file."""
+    """`timeout` is seconds for pushing or pulling one file."""
 
     def __init__(
         self, serial: str | None = None, folder: str = DEVICE_FOLDER, timeout: float = DEFAULT_TIMEOUT

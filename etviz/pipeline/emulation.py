@@ -1,8 +1,7 @@
 """Runs a program whose backends this machine lacks, each of their delegates in its reference implementation.
 
-For each delegate call, the program is run up to it; the backend's interpreter computes the call; the results are
-inputs of the following runs. The last run is whole. Its ETDump gets the interpreters' calls, named in the metadata of
-their events, and reads like a device's.
+For each delegate call, the program is run up to it; the interpreter's results are inputs of the following runs. The
+last run is whole; its ETDump gets the interpreters' calls.
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ class _Made:
 
 
 def emulators(pte: PathLike, method: str = "forward") -> tuple[str, ...]:
-    """The reference implementations of backends that the runtime lacks."""
     backends = dict.fromkeys(read_program(pte).method(method).backends)
     found = (interpreter_of(backend) for backend in backends if not _stays(backend))
     return tuple(dict.fromkeys(item.implementation for item in found if item is not None))
@@ -102,7 +100,7 @@ def emulate(
 def _add_calls(
     etdump: Path, buffer: Path, known: dict[int, Interpreter], made: dict[int, list[_Made]], count: int
 ) -> None:
-    """Add the calls to the ETDump, and their values to the debug buffer, in logging order."""
+    """Values go to the debug buffer in logging order."""
     writer = ValueWriter(buffer, append=True)
     executions = [list(_logged(writer, known, made, at)) for at in range(count)]
     content, ordered = buffer.read_bytes() if buffer.exists() else b"", bytearray()
@@ -149,7 +147,6 @@ def _with_made(
     delegates: dict[int, Graph],
     runs: Sequence[Sequence[Any]],
 ) -> list[list[Any]]:
-    """The inputs of each execution, with outputs of calls made so far, else zeros."""
     found = []
     for at, inputs in enumerate(runs):
         own = list(inputs)

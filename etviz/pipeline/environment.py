@@ -1,7 +1,4 @@
-"""Lowers a model in another environment, with the executorch and the torch that are installed there.
-
-The model travels as a program that torch.export saved, or is made and exported there.
-"""
+"""Lowers a model in another environment, with the executorch and the torch that are installed there."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ _ADVICE: Final = 'let it be exported there: name what makes the model in the rec
 
 
 def interpreter(python: Any) -> str:
-    """The absolute path of an executable, else `UsageError`; links stay, since they tell its environment."""
+    """`UsageError` if not executable; links stay, since they tell the environment."""
     if not isinstance(python, (str, os.PathLike)):
         raise UsageError(f"python must be the path of an interpreter, found {type(python).__name__}")
     path = Path(python).expanduser().absolute()
@@ -47,7 +44,6 @@ def interpreter(python: Any) -> str:
 
 
 def versions_in(python: str) -> dict[str, str]:
-    """Versions of ``executorch``, ``torch`` and ``python``; raises `ExecutionError`."""
     return worker_in(python).run({"work": "versions"}) if python else versions()
 
 
@@ -66,9 +62,9 @@ def lower_elsewhere(
 ) -> dict[str, Path]:
     """Lower a model there into ``model.pte`` and, where it can, ``etrecord.bin``; return the files by kind.
 
-    `partitioner` (or a list of them), `quantizer` and `made_by` (the model, which then takes the weights of `model`)
-    name callables, called there: ``package.module:name`` or ``file.py:name``. `LoweringError` says which step failed
-    there, and with which versions; `ExecutionError` if the process can't be started, crashes, or takes too long.
+    `partitioner`, `quantizer` and `made_by` (the model, which takes the weights of `model`) name callables there:
+    ``package.module:name`` or ``file.py:name``. `LoweringError` if a step fails there; `ExecutionError` if the process
+    can't be started, crashes, or takes too long.
     """
     with Scratch() as scratch, room_for():
         values: dict[str, Any] = {"inputs": list(example_inputs)}
@@ -99,7 +95,6 @@ def lower_elsewhere(
 
 
 def failed(step: str, problem: str, found: Mapping[str, str]) -> str:
-    """A message with the versions `found` there."""
     what = _STEPS.get(step, step).format(torch=torch.__version__)
     advice = f"; {_ADVICE}" if step == "read" else ""
     return f"executorch {found['executorch']} with torch {found['torch']} can't {what}: {problem}{advice}"

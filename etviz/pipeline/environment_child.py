@@ -1,7 +1,6 @@
 """The process that lowers and runs a model in another environment.
 
-It has nothing of etviz but this file and `service`, and takes only what several versions of executorch have. Requests
-come as JSON, tensors as torch files, read with ``weights_only=True``.
+It has nothing of etviz but this file and `service`, and takes only what several versions of executorch have.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs a `.pte` in a child process, with a time limit and a debug buffer that is large enough."""
+"""Runs a `.pte` in a child process."""
 
 from __future__ import annotations
 
@@ -52,10 +52,7 @@ _OVERFLOW: Final = ("buffer_data_sink", "debug buffer")
 
 @dataclass(frozen=True, slots=True)
 class ChildRun:
-    """Outputs by execution; files are None if not asked for.
-
-    `seconds` are the time of each execution, in the runtime and its bindings.
-    """
+    """Outputs by execution, seconds of each; files are None if not asked for."""
 
     outputs: list[list[Any]]
     etdump: Path | None = None
@@ -82,18 +79,13 @@ def execute(
 ) -> ChildRun:
     """Run a program on flat inputs, once for each item of `runs`.
 
-    `workdir` gets ``etdump.etdp`` and ``debug_buffer.bin``; None runs without them. `debug_buffer_size` is bytes: None
-    takes the program's needs, and doubles them if the buffer was too small. `timeout` is seconds for all executions,
-    `progress` gets the number of finished ones. `data` has the weights that are not in the `.pte`. `python` is the
-    interpreter of the environment whose executorch runs it. `passing` files are temporary, so the ledger need not know
-    them.
+    `workdir` gets ``etdump.etdp`` and ``debug_buffer.bin``. `debug_buffer_size` is bytes: None takes the program's
+    needs, and doubles them if the buffer was too small. `timeout` is seconds for all executions. `data` has the weights
+    that are not in the `.pte`. `python` is another environment's interpreter. `passing` files are temporary: the ledger
+    need not know them.
 
-    Raises
-    ------
-    ExecutionError
-        If the child process fails, crashes, or exceeds the time limit, or `cancel` is set.
-    UsageError
-        If the program has no such method, or an argument makes no sense.
+    `ExecutionError` if the child process fails, crashes, or exceeds the time limit, or `cancel` is set; `UsageError` if
+    the program has no such method.
     """
     if debug_buffer_size is not None and debug_buffer_size <= 0:
         raise UsageError(f"debug_buffer_size must be positive, found {debug_buffer_size}")
@@ -142,10 +134,9 @@ def time_again(
     timeout: float | None,
     data: PathLike | None,
 ) -> Path | None:
-    """Run again without a debug buffer, whose writing takes time; write ``timing.etdp``.
+    """Run again without a debug buffer, whose writing takes time.
 
-    One execution is repeated for half a second, up to ten times; several are run once. None if an execution takes too
-    long to be repeated, or fails.
+    One execution is repeated for half a second, up to ten times; several are run once.
     """
     took = max(*run.seconds, 1e-6) if run.seconds else _LONGEST
     if took >= _LONGEST:
@@ -218,9 +209,9 @@ def _overflowed(error: ExecutionError) -> bool:
 
 
 def _trim(folder: Path) -> ETDump:
-    """The runtime's bindings write the debug buffer at full capacity; cut it after its last value.
+    """The runtime's bindings write the debug buffer at full capacity.
 
-    A damaged ETDump may lack values that are in the buffer, which stays whole.
+    A damaged ETDump may lack values that are in the buffer, which then stays whole.
     """
     buffer, dump = folder / _DEBUG_BUFFER, read_etdump(folder / _ETDUMP)
     if buffer.exists():

@@ -5,10 +5,8 @@ An interpreter is a function ``(graph, payload, names, inputs, path) -> ShownIns
 - `graph`: the delegate's subgraph, whose operators carry debug handles;
 - `payload`: see `etviz.artifacts.program.payload`;
 - `names`: operators whose values are wanted; others may be left out, with a reason;
-- `inputs`: one for each user input of the graph, as the runtime had them;
+- `inputs`: one for each user input of the graph;
 - `path`: where it may write one file.
-
-A backend without an interpreter lowers the subgraph again. docs/backends.md shows how to write one.
 """
 
 from __future__ import annotations
@@ -26,16 +24,15 @@ if TYPE_CHECKING:
 
 INSTALL_TOSA: Final = "pip install 'etviz[tosa]'"
 INSTALL_COREAI: Final = "pip install --no-deps coreai-core==1.0.0b1 coreai-torch==0.4.1 ml_dtypes yuvio"
-"""Commands that install what backends need. The beta of Core AI names packages that do not fit together."""
+"""The beta of Core AI names packages that do not fit together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
     """How a delegate is run outside of its device.
 
-    `function` is ``module:function``, imported in the child process; it needs `package`, which `command` installs.
-    `implementation` says what computes the values, empty for the backend's own kernels. `exact` if the specification
-    leaves no freedom for integers, so a device with other values is wrong.
+    `function` is ``module:function``; `command` installs `package`. `implementation` says what computes the values,
+    empty for the backend's own kernels. `exact` if the specification leaves no freedom for integers.
     """
 
     function: str
@@ -45,7 +42,6 @@ class Interpreter:
     exact: bool = False
 
     def is_installed(self) -> bool:
-        """True if its package is installed; nothing is imported."""
         return not self.package or importlib.util.find_spec(self.package) is not None
 
 
@@ -53,7 +49,7 @@ class Interpreter:
 class ShownInside:
     """The delegate's outputs followed by the values of `names`, and why others were left out.
 
-    `parts` names the operators that the backend runs as part of another one, beside those that `expose` tells.
+    `parts` names the operators that the backend runs as part of another one.
     """
 
     names: list[str]
@@ -72,7 +68,7 @@ INTERPRETERS: Final = {
     ),
     **dict.fromkeys(("TOSABackend", "EthosUBackend", "VgfBackend"), _TOSA),
 }
-"""Interpreters by backend id; `register` adds to them."""
+"""By backend id."""
 
 
 def register(backend_id: str, function: str, implementation: str = "") -> None:
@@ -96,7 +92,6 @@ def interpreter_of(backend_id: str) -> Interpreter | None:
 
 
 def emulated_by(implementation: str) -> str:
-    """The note of a value that a reference implementation computed."""
     return f"emulated: computed by the {implementation}"
 
 

@@ -1,4 +1,4 @@
-"""A PyTorch model to the artifacts that a debugging run needs: `.pte`, ETRecord and record file."""
+"""A PyTorch model to `.pte`, ETRecord and record file."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def lower(
     reference: torch.nn.Module | ExportedProgram | None = None,
     strict: bool = True,
 ) -> Lowered:
-    """Export, quantize if asked, lower and emit a model, as `etviz.debug` says; replace the files in `workdir`.
+    """Export, quantize if asked, lower and emit a model; replace the files in `workdir`.
 
     `LoweringError` names the step that upstream refused.
     """
@@ -175,7 +175,6 @@ def _given(inputs: tuple[Any, ...]) -> str:
 def export(
     model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...], *, strict: bool, what: str = "model"
 ) -> ExportedProgram:
-    """The program of a model, which may be one already; raises `LoweringError`."""
     from torch.export import ExportedProgram
 
     if isinstance(model, ExportedProgram):
@@ -193,10 +192,7 @@ def quantize(
     quantizer: Any,
     calibration: Iterable[Sequence[Any]],
 ) -> ExportedProgram:
-    """PT2E: prepare, calibrate on every input tuple, convert, and export again.
-
-    The second export is not strict: a strict one would lose the source lines of the float model.
-    """
+    """PT2E; the second export is not strict: a strict one would lose the source lines of the float model."""
     with quietly():
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
@@ -238,7 +234,6 @@ def save(
     reference: ExportedProgram | None = None,
     refused: Mapping[str, str] = MappingProxyType({}),
 ) -> Lowered:
-    """`listings`, the float `reference` and `refused` go into the record."""
     references = check_reference(reference, sorted(manager.methods))
     with whole_files(workdir) as fresh:
         manager.save(str(fresh / _PTE))
@@ -277,7 +272,7 @@ def _save_etrecord(manager: ExecutorchProgramManager, inputs: Sequence[Any], pat
 
 
 def _assigns(edge: EdgeProgramManager) -> bool:
-    """True if a method overwrites buffers, as upstream's passes do while parameters require gradients."""
+    """Upstream's passes overwrite buffers while parameters require gradients."""
     return any(edge.exported_program(name).graph_signature.buffers_to_mutate for name in edge.methods)
 
 

@@ -1,6 +1,5 @@
 """Values as JSON and one file of tensors, exchanged between two processes without pickle.
 
-Plain values, containers, tensors, arrays, tables, and etviz's errors, dataclasses and kinds of float can travel.
 Unpacking runs no code: a dataclass gets its fields, and no constructor is called. Objects of both processes (nodes,
 tensors in the debug buffer) travel by the name that a `Known` gives them.
 """
@@ -27,16 +26,16 @@ Json = Any
 
 _ALIGNMENT: Final = 64
 _MAPPED: Final = 1 << 20
-"""Bytes from which a file of tensors is mapped; a smaller one is read."""
+"""Bytes from which a file of tensors is mapped, not read."""
 _PLAIN: Final = (bool, int, float, str, type(None))
 _CONTAINERS: Final = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 class Known:
-    """Objects that both processes have; this one knows none."""
+    """Objects that both processes have; here none."""
 
     def name(self, value: Any, packer: Packer) -> Json | None:
-        """None if the value has to travel itself; what it is made of may be packed as well."""
+        """None if the value has to travel itself; its parts may be packed as well."""
         return None
 
     def find(self, name: Json, unpacker: Unpacker) -> Any:
@@ -44,7 +43,7 @@ class Known:
 
 
 class Packer:
-    """Packs one message; the file of tensors is created with the first tensor."""
+    """Packs one message."""
 
     def __init__(self, path: Path, known: Known) -> None:
         self._path, self._known = path, known
@@ -235,7 +234,7 @@ class Unpacker:
 
 
 def _content(path: Path) -> torch.Tensor:
-    """A mapping of a file of tensors needs no descriptor and lasts longer than the file."""
+    """A mapping needs no descriptor and lasts longer than the file."""
     size = path.stat().st_size if path.exists() else 0
     if size >= _MAPPED:
         return torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""Builds a piece of a program as a separate program, lowers and runs it, with inner values as outputs."""
+"""Runs a piece of a program as a separate program, with inner values as outputs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _NO_VALUE: Final = "the backend's program does not have this value"
 ATTEMPTS: Final = 40
-"""Maximum number of programs that are lowered to find out which inner values a backend returns."""
+"""Maximum number of programs that are lowered to find the inner values that a backend returns."""
 
 Outputs = list[Any]
 Marks = Mapping[str, dict[str, Any]]
@@ -40,7 +40,7 @@ Marks = Mapping[str, dict[str, Any]]
 
 @dataclass(slots=True)
 class _Builder:
-    """The fx graph under construction; `values` holds a fake tensor, or a plain value, for each name.
+    """`values` holds a fake tensor, or a plain value, for each name.
 
     fx runs the names of its nodes as code, so a name from a file is kept only if it is a plain word.
     """
@@ -118,9 +118,9 @@ def edge_program(
 ) -> tuple[ExportedProgram, list[str]]:
     """The program that upstream can lower, and the names of its values in the graph, by debug handle.
 
-    `graph` has no mutable buffers; `inputs` are one for each user input (tensors fix the shapes, plain values become
-    constants). `extra` values become outputs after the graph's own; `marks` are further entries of nodes' `meta`, by
-    names in the program. `UsageError` if the graph has state, or returns a value that it does not compute.
+    `inputs` are one for each user input: tensors fix the shapes, plain values become constants. `extra` values become
+    outputs after the graph's own; `marks` are entries of nodes' `meta`, by names in the program. `UsageError` if the
+    graph has state, or returns a value that it does not compute.
     """
     if graph.mutations or any(item.kind == "buffer" for item in graph.inputs):
         raise UsageError(f"{graph.name} keeps a state between runs, so it can't be run alone")
@@ -161,7 +161,7 @@ def _output(builder: _Builder, out: Any) -> str:
 
 @dataclass(slots=True)
 class PieceProgram:
-    """A piece, lowered and run with some of its inner values as outputs."""
+    """A piece that runs with some of its inner values as outputs."""
 
     graph: Graph
     constants: dict[str, Any]
@@ -199,10 +199,7 @@ def run_program(content: bytes, pte: Path, inputs: Sequence[Any]) -> Outputs:
 
 
 def widest(attempt: Callable[[Sequence[str]], Outputs], candidates: Sequence[str]) -> ShownInside:
-    """As many candidates as the backend returns at once.
-
-    Halves of a refused group are tried again, so one value costs a few attempts, and no other value.
-    """
+    """As many candidates as the backend returns at once; halves of a refused group are tried again."""
     names = list(candidates)
     try:
         return ShownInside(names, attempt(names))
@@ -237,8 +234,7 @@ def widest(attempt: Callable[[Sequence[str]], Outputs], candidates: Sequence[str
 def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Sequence[Any], pte: Path) -> ShownInside:
     """Run a payload of XNNPACK with inner values among its outputs: nothing is lowered.
 
-    The graph has the debug handles that the payload was made with, else `UsageError`. Values that the payload lacks are
-    left out.
+    The graph has the debug handles that the payload was made with, else `UsageError`.
     """
     unpacked = unpack(payload)
     values = PayloadValues(graph, unpacked)
@@ -304,7 +300,6 @@ def alterations(attempt: PieceProgram, ran: Payload) -> list[tuple[str, str]]:
 
 
 def reason_of(error: Exception) -> str:
-    """The line that says what happened, without the wrapping of passes."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__

@@ -1,9 +1,8 @@
-"""Probe programs: a program's `.pte`, changed so that inner values are ordinary outputs.
+"""Probe programs: a program's `.pte`, changed so that inner values are ordinary outputs, which every runtime returns.
 
-Every runtime returns outputs: a release build without event tracer, Java, Swift, a browser, a microcontroller. A probe
-lowers nothing again, so kernel calls and delegates' blobs are the shipped ones. Memory planning lets values overwrite
-one another, so each returned value gets separate memory, within a budget. The last output of a probe identifies it and
-its program.
+A probe lowers nothing again, so kernel calls and delegates' blobs are the shipped ones. Memory planning lets values
+overwrite one another, so each returned value gets separate memory, within a budget. The last output of a probe
+identifies it and its program.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 _ALIGNMENT: Final = 64
 _UNITS: Final = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _LARGEST_INPUT: Final = 1 << 30
-"""Bytes of an input that a delegate is lowered again with: its values mean nothing, but it is made and handed over."""
+"""Bytes of an input that a delegate is lowered again with."""
 _IN_BRANCH: Final = "it stands in a branch or a loop, which may run never or often"
 _WRITTEN_AGAIN: Final = "another instruction writes over the same value"
 _STATE: Final = "it writes into the program's state"
@@ -65,20 +64,16 @@ class Probe:
 
     Attributes
     ----------
-    name
-        ``probe-0``, ``probe-1``, …
-    path
-        The `.pte`.
     values
-        The inner values among its outputs, after the program's `own` ones.
+        The inner values, after the program's `own` outputs.
     own
         Number of outputs of the unmodified program.
     outputs
         Number of all outputs: the program's own, the values, and a mark.
     nbytes
-        Additional bytes of memory, compared with the unmodified program.
+        Additional bytes of memory.
     model, record
-        The unmodified program, and its record or None; the table of the probes lies beside it.
+        The unmodified program and its record.
     """
 
     name: str
@@ -110,8 +105,8 @@ def probe(
 ) -> list[Probe]:
     """Make programs whose ordinary outputs are the values at a program's instruction boundaries, and inside delegates.
 
-    Run the unmodified program and each probe on the same inputs, anywhere; keep their outputs; and give them to
-    `etviz.load` (``outputs=``, ``record=``).
+    Run the unmodified program and each probe on the same inputs, anywhere; give their outputs to `etviz.load`
+    (``outputs=``, ``record=``).
 
     Parameters
     ----------
@@ -121,27 +116,23 @@ def probe(
     inputs
         The model's arguments, to export and lower it.
     recipe, partitioner
-        How to lower a model, as for `etviz.debug`.
+        As for `etviz.debug`.
     budget
         Maximum additional memory of a probe: bytes, or a text such as ``"512KB"`` or ``"1GiB"``. A larger value gets a
         separate probe.
-    method
-        The method, if there are several.
     instructions
-        Only the values of these; by default of all.
+        Only the values of these.
     inside
         Instructions of delegate calls: further probes return the values of the operators inside, if the backend returns
-        them. The delegate is lowered again, so it is another program: its own outputs are compared with the other
-        probes' bit for bit. This needs the record, the ETRecord if that has the weights, and the backend, installed
-        here.
+        them. The delegate is lowered again: its own outputs are compared with the other probes' bit for bit. This needs
+        the record, the ETRecord if that has the weights, and the backend, installed here.
     workdir
         Folder for ``probe-0.pte``, …, ``probes.json``, and the artifacts of a lowered model. By default the record's
         folder, or a temporary folder that lasts as long as the probes.
 
     Returns
     -------
-    The probes, in program order. `Inspection.coverage` names instructions without one (in branches, writing into state)
-    and the reason.
+    The probes, in program order. `Inspection.coverage` has the reason for instructions without one.
 
     Raises
     ------
@@ -175,7 +166,7 @@ def probe(
 
 
 def parse_size(size: int | str) -> int:
-    """Bytes of a size such as ``"64MB"``; `UsageError` if it is no positive size.
+    """Bytes of a size; `UsageError` if it is no positive size.
 
     Examples
     --------
@@ -208,7 +199,7 @@ def _files(given: PathLike) -> tuple[Path, Path | None]:
 
 @dataclass
 class _Chosen:
-    """Where a value to give out is logged, and its slot in the value table."""
+    """Where a value is logged, and its slot in the value table."""
 
     instruction: int
     index: int

@@ -1,4 +1,4 @@
-"""Recipes: one way to lower a model, given once to `debug`, `study`, `census`, `sweep`, `suggest` and `probe`."""
+"""Recipes: one way to lower a model, for `debug`, `study`, `census`, `sweep`, `suggest` and `probe`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One way to lower a model, made by `recipe`; the attributes are the arguments of `etviz.debug`."""
+    """Made by `recipe`; the attributes are the arguments of `etviz.debug`."""
 
     partitioner: Sequence[Any] | None = None
     quantizer: Any = None
@@ -43,8 +43,7 @@ def recipe(
     name
         A known recipe, to which the other arguments are added: ``portable``, ``xnnpack``, ``xnnpack-int8``,
         ``openvino``, ``tosa``, ``tosa-int8``, ``ethos-u55``, ``ethos-u65``, ``ethos-u85``, ``vgf``, ``vgf-int8``,
-        ``coreai``.
-        Those for Ethos-U and with ``int8`` quantize with the vendor's quantizer.
+        ``coreai``. Those for Ethos-U and with ``int8`` quantize with the vendor's quantizer.
     partitioner, quantizer, calibration, strict
         As for `etviz.debug`.
 
@@ -66,7 +65,6 @@ def recipe(
 
 
 def lowering(how: Recipe | str | None, **given: Any) -> dict[str, Any]:
-    """`UsageError` if both a recipe and arguments were given, or `how` is no recipe."""
     if how is None:
         return given
     found = _named(how) if isinstance(how, str) else how
@@ -153,7 +151,6 @@ def _coreai() -> Recipe:
 
 
 def _arm(spec: Any, partitioner: Any, quantizer: Any) -> Recipe:
-    """`quantizer` is None for floats."""
     if quantizer is None:
         return Recipe([partitioner(spec)])
     from executorch.backends.arm.quantizer import get_symmetric_quantization_config
@@ -180,4 +177,4 @@ _COMMANDS: Final = {
     "coreai": INSTALL_COREAI,
     **dict.fromkeys(("tosa", "ethos", "vgf"), INSTALL_TOSA),
 }
-"""What to install, by first word of a recipe."""
+"""By first word of a recipe."""

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 _EDGE: Final = "edge_dialect_exported_program/"
 _SMALL: Final = 64
-"""Bytes up to which a constant of the edge program is kept in the record: opening its weights for it takes longer."""
+"""Bytes up to which the record keeps a constant of the edge program: opening its weights takes longer."""
 
 
 def record(
@@ -45,15 +45,15 @@ def record(
     Parameters
     ----------
     edge_program_manager
-        Result of `to_edge_transform_and_lower`, or None: everything is read from the emitted program.
+        Result of `to_edge_transform_and_lower`, or None; it is not read.
     executorch_program_manager
         Result of `to_executorch()`. With ``generate_etrecord=True``, the record refers to weights in the ETRecord.
     path
-        Where to write; by convention ``model.etviz`` beside ``model.pte``.
+        By convention ``model.etviz`` beside ``model.pte``.
     reference
         The float model that was quantized, exported, for `Inspection.quantization`; a dict by method if there are
-        several. Those of its weights that the ETRecord lacks are written too, so the record of a quantized model is
-        about as large as the float model.
+        several. Weights that the ETRecord lacks are written too, so the record of a quantized model is about as large
+        as the float model.
 
     Raises
     ------
@@ -74,18 +74,9 @@ def record(
 def recording(path: PathLike) -> Generator[None]:
     """Write the record file of the program that an exporter emits within the ``with`` block.
 
-    Exporters such as `export_llama` and optimum-executorch return a file name and keep the program managers that
-    `record` needs. All of them call `EdgeProgramManager.to_executorch`, whose result is recorded here.
-
-    Parameters
-    ----------
-    path
-        Where to write; by convention ``model.etviz`` beside ``model.pte``.
-
-    Raises
-    ------
-    UsageError
-        If the block emits no program, or several.
+    Exporters such as `export_llama` and optimum-executorch keep the program managers that `record` needs. All of them
+    call `EdgeProgramManager.to_executorch`, whose result is recorded here. Raises `UsageError` if the block emits no
+    program, or several.
 
     Examples
     --------
@@ -121,10 +112,7 @@ def build_record(
     use_etrecord: bool = True,
     references: Mapping[str, ExportedProgram] | None = None,
 ) -> Record:
-    """The record of an emitted program.
-
-    Flat `inputs` are kept where no ETRecord holds them; without `use_etrecord` the record keeps all weights.
-    """
+    """Flat `inputs` are kept where no ETRecord holds them; without `use_etrecord` the record keeps all weights."""
     graphs, constants = capture(manager)
     programs = _etrecord_programs(manager)
     captured = {method: capture_reference(p, method, constants) for method, p in (references or {}).items()}
@@ -142,7 +130,7 @@ def build_record(
 
 
 def _specifications(manager: ExecutorchProgramManager, own: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """What each delegate lowered through TOSA computes; bytes that no payload holds are added to `own`."""
+    """By delegate lowered through TOSA; bytes that no payload holds are added to `own`."""
     import torch
 
     found: dict[str, Any] = {}

@@ -31,7 +31,7 @@ _STEPS = ("start", "lower", "run", "read")
 
 
 class Ran(NamedTuple):
-    """Paths of the `.pte` and the record, method and instruction of a delegate call."""
+    """A delegate call in a `.pte`."""
 
     pte: str
     method: str
@@ -69,7 +69,7 @@ class BackendRefusedError(EtvizError):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A delegate's subgraph, or portable operators if `Graph.backend_id` is empty; `ran` is None if not known.
+    """A delegate's subgraph, or portable operators if `Graph.backend_id` is empty.
 
     `rounds` counts how often a loop executed it (this is the last), 0 outside loops.
     """
@@ -86,10 +86,9 @@ class Piece:
 class AloneRun:
     """The result of running a piece alone.
 
-    `values` are inner values by name, mapped from a file; `left_out` has reasons for other candidates. `plain` are the
-    outputs without added inner values, None if `outputs` equal the runtime's bit for bit. `lowered` if the piece was
-    lowered again, not run from the program. `implementation` is empty for the backend's own kernels. `parts` are
-    operators that the backend runs as part of another one.
+    `values` are mapped from a file; `left_out` has reasons for other candidates. `plain` are the outputs without added
+    inner values, None if `outputs` equal the runtime's bit for bit. `implementation` is empty for the backend's own
+    kernels. `parts` are operators that the backend runs as part of another one.
     """
 
     outputs: list[torch.Tensor]
@@ -116,8 +115,8 @@ def run_alone(
 
     If the program is known and the backend has an interpreter, the delegate runs as it is in the `.pte`. Else, and for
     `keep_pte`, the piece is lowered again. `timeout` is seconds; `progress` gets the steps done and their number.
-    `BackendRefusedError` if the piece can't be lowered or run, even without further outputs; `ExecutionError` if the
-    child process crashes, takes too long, or is cancelled.
+    `BackendRefusedError` if the piece can't be lowered or run; `ExecutionError` if the child process crashes, takes too
+    long, or is cancelled.
     """
     bars: Any = partial(tqdm, disable=True) if quiet else tqdm  # `disable=False` would win over TQDM_DISABLE
     with (
@@ -185,10 +184,7 @@ def _missing(interpreter: Interpreter) -> str:
 def alterations(
     piece: Piece, timeout: float | None = None, cancel: threading.Event | None = None
 ) -> list[tuple[str, str]]:
-    """Differences to XNNPACK's program for a piece here; see `piece_program.alterations`.
-
-    Empty for other backends. Raises as `run_alone` does.
-    """
+    """See `piece_program.alterations`; empty for other backends."""
     if piece.ran is None or piece.graph.backend_id != BACKEND:
         return []
     with Scratch() as folder, room_for():

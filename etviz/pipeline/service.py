@@ -1,6 +1,6 @@
 """The common part of child processes: answer requests until the parent ends, and run a program on inputs.
 
-Some children have no etviz, and another executorch and torch. This module imports only the standard library,
+Some children have another executorch and torch, and no etviz: this module imports only the standard library,
 `etviz.upstream.libraries`, and torch when there is something to run.
 """
 
@@ -33,20 +33,19 @@ IDLE: Final = 300.0
 """Seconds without a request after which a child ends."""
 _PR_SET_PDEATHSIG: Final = 1
 _LEISURE: Final = 0.5
-"""Idle seconds after which modules that may be needed later are imported."""
+"""Idle seconds after which modules for later are imported."""
 
 _LOOK: Final = 0.02
-"""Seconds between two looks at this process's memory."""
 OUT_OF_MEMORY: Final = 77
-"""Exit status of a process that took more memory than it may."""
+"""Exit status of a process that exceeds its memory."""
 _OFTEN: Final = 0.05
-"""Seconds between two progress messages: whoever hears one stops what it does."""
+"""Seconds between two progress messages: the parent stops its work for each."""
 
 Message = dict[str, Any]
 
 
 class Line:
-    """A request's connection to its parent; `hear` waits for the next message."""
+    """A request's connection to its parent."""
 
     def __init__(self, say: Callable[[Message], None], hear: Callable[[], Message]) -> None:
         self._say, self._hear = say, hear
@@ -65,9 +64,9 @@ Work = Callable[[Message, Line], Message]
 def serve(
     connection: int, parent: int, needed: Sequence[str], work: Mapping[str, Work], later: Sequence[str] = ()
 ) -> None:
-    """Answer requests on a descriptor until the parent process ends, or has sent none for a while.
+    """Answer requests on a descriptor until the parent process ends, or has sent none for `IDLE` seconds.
 
-    Modules are imported first if `needed` (a missing one fails the request that needs it), and when idle if `later`.
+    `needed` modules are imported first (a missing one fails the request that needs it), `later` ones when idle.
     """
     _end_with(parent)
     answers = Connection(connection)
@@ -137,7 +136,7 @@ def _listen(connection: Connection, requests: queue.SimpleQueue[Message]) -> Non
 def run_program(
     runtime: Any, verification: Any, request: Mapping[str, Any], step: Callable[[int], None]
 ) -> dict[str, Any]:
-    """Run a program on flat inputs; `runtime` and `verification` are classes of `executorch.runtime`."""
+    """`runtime` and `verification` are classes of `executorch.runtime`."""
     import torch
 
     wanted: dict[str, Any] = {"data_path": request["data"]} if "data" in request else {}
@@ -174,10 +173,9 @@ def _detached(value: Any) -> Any:
 
 @contextlib.contextmanager
 def spared_memory(most: int | None = None) -> Generator[None]:
-    """Limit what this process allocates to three quarters of the free memory, and to `most` bytes.
+    """Let allocations beyond three quarters of the free memory, or `most` bytes, fail.
 
-    Allocations beyond the limit fail. Memory that libraries only reserve does not count. On systems without such a
-    limit a thread ends the process.
+    Memory that libraries only reserve does not count. Where the system has no such limit, a thread ends the process.
     """
     spare = min(_free() * 3 // 4, sys.maxsize if most is None else most)
     limited = _limit(spare)
@@ -193,7 +191,7 @@ def spared_memory(most: int | None = None) -> Generator[None]:
 
 
 def _limit(spare: int) -> int:
-    """Let allocations beyond `spare` more bytes fail; returns the earlier limit, 0 if there is none.
+    """Return the earlier limit, 0 if there is none.
 
     Only Linux applies the limit to all memory and tells how much a process has.
     """

@@ -40,7 +40,6 @@ _MERGED: Final = "the TOSA graph computes nothing for it alone"
 _MOVES: Final = ("TRANSPOSE", "RESHAPE", "CONST_SHAPE")
 _CONSTANTS: Final = ("CONST", "CONST_SHAPE")
 _IMAGE: Final = 3
-"""Number of dimensions from which channels may come last."""
 
 
 @dataclass(slots=True)
@@ -90,12 +89,12 @@ class Places:
                 self.last |= dict.fromkeys(operator.outputs, found)
 
     def _computes(self, group: Collection[str]) -> bool:
-        """True if a group computes: what only moves elements may be done in another order."""
+        """Moves of elements do not count: they may be done in another order."""
         own = (item for item in self.tosa.operators if item.outputs and self.origins.get(item.outputs[0]) in group)
         return any(operator.kind not in _MOVES for operator in own)
 
     def _finished(self, group: Collection[str]) -> list[str]:
-        """The tensors of a group after which it only moves elements, in order."""
+        """The tensors after which the group only moves elements."""
         found: list[str] = []
         unfinished: set[str] = set()
         for operator in reversed(self.tosa.operators):
@@ -112,7 +111,7 @@ class Places:
         return metas[output] if output < len(metas) else None
 
     def fits(self, name: str, tensor: str) -> bool:
-        """True if dtype and shape agree, in either layout and but for axes of size 1."""
+        """In either layout and but for axes of size 1."""
         meta, found = self.meta(name), self.tosa.tensors.get(tensor)
         return meta is not None and found is not None and found.dtype == meta.dtype and bool(_orders(meta, found))
 
@@ -162,7 +161,7 @@ class Places:
                 after += [user.name for user in uses.users.get(owner, ())]
 
     def _before(self, name: str) -> str:
-        """The value before dequantize nodes, which the TOSA graph lacks."""
+        """The TOSA graph lacks dequantize nodes."""
         node = self._nodes.get(name)
         while node is not None and (is_dequantize(node) or item_of(node) is not None):
             name = node.reads()[0]
@@ -170,7 +169,6 @@ class Places:
         return name
 
     def restore(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        """A tensor of the TOSA graph in the operator's layout."""
         meta = self.meta(name)
         if meta is None:
             raise UsageError(f"the shape of {name} is not known")
@@ -183,7 +181,7 @@ class Places:
 
 
 def _orders(meta: Meta, tensor: TosaTensor) -> list[bool]:
-    """Whether the tensor's channels come last: False, True, or both."""
+    """Whether channels come last: False, True, or both."""
     if not all(isinstance(size, int) for size in meta.shape):
         return []
     shape = tuple(map(int, meta.shape))
@@ -199,11 +197,7 @@ def _moved(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Sequence[Any], path: Path) -> ShownInside:
-    """An interpreter, see `etviz.pipeline.interpreters`.
-
-    `UsageError` if there is no TOSA graph, it has another version, or the reference model refuses it; `ImportError`
-    without the extra ``tosa``.
-    """
+    """`UsageError` without a TOSA graph, or if the model refuses it; `ImportError` without the extra ``tosa``."""
     specification = payload.specification or Specification()
     data = payload.data if is_tosa(payload.data) else specification.data
     if not data:
@@ -227,7 +221,6 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
 def _run(
     graph: Graph, tosa: TosaGraph, data: memoryview | bytes, wanted: list[str], inputs: Sequence[Any]
 ) -> list[Any]:
-    """Each wanted tensor is computed once; outputs have the delegate's shapes."""
     import torch
 
     given = {item.name: value for item, value in zip(graph.user_inputs(), inputs, strict=True)}

@@ -1,7 +1,7 @@
 """The process that runs programs and lowers pieces of them: the runtime may abort it, a backend may crash or hang.
 
-Its imports cost seconds, so it stays, and `warm` starts it early. It ends with its parent, after an idle time, and when
-a request crashes it, takes too long, or is interrupted; the next request starts a new one.
+Its imports cost seconds, so it stays until its parent ends, an idle time passes, or a request crashes it, takes too
+long, or is interrupted.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 DEFAULT_TIMEOUT: Final = 600.0
-"""Default seconds of a request."""
+"""Seconds of a request."""
 KEPT_LINES: Final = 20
 """Lines of the process that an error shows."""
 PATIENT_THREADS: Final = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
 """Torch's threads sleep instead of spinning for one another: on busy cores, six times faster."""
 _PATIENCE: Final = 0.1
-"""Seconds between two looks at whether a request was cancelled."""
 _LAST_WORDS: Final = 2.0
-"""Seconds to wait for the last lines, and the end, of a process that closed its connection."""
+"""Seconds to wait for the last lines of a process that closed its connection."""
 _LONGEST_LINE: Final = 1 << 12
 """Characters after which a line is taken for two: it may have no end."""
 _NOISE: Final = ("cpuinfo_utils.cpp", "Failed to load ", "copyreg", "__new__", "torch/utils/_pytree.py")
@@ -63,14 +62,13 @@ importlib.import_module(sys.argv[2]).main(*map(int, sys.argv[3:]))
 _UTF8: Final = {"PYTHONUTF8": "1"}
 """ExecuTorch reads files of UTF-8 in the encoding of the locale, which may be ASCII."""
 _OURS: Final = ("PYTHON", "VIRTUAL_ENV", "CONDA_", "__PYVENV_LAUNCHER__", "FLATC_EXECUTABLE")
-"""How variables begin that tell an interpreter, or executorch, where this environment is."""
+"""Prefixes of variables that tell an interpreter, or executorch, where this environment is."""
 
 
 class Worker:
     """Answers requests in child processes that stay; each takes one request at a time.
 
-    The child's `module` has ``main(connection, parent)``: a file descriptor and the parent's process id. `python` is
-    another environment's interpreter.
+    The child's `module` has ``main(connection, parent)``: a file descriptor and the parent's process id.
     """
 
     def __init__(self, module: str = "etviz.pipeline.child", python: str = "") -> None:
@@ -81,7 +79,7 @@ class Worker:
             os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        """Drop the processes: in a fork, they are still the parent's."""
+        """In a fork, the processes are still the parent's."""
         self._lock = threading.Lock()
         self._children: list[_Child] = []
         # Linux ends a process with the thread that started it, so that must be one that stays.
@@ -268,7 +266,7 @@ def environment_of(python: str) -> dict[str, str]:
 
 
 def _collect(stream: IO[str], lines: list[str]) -> None:
-    """The last lines, without what torch always says; a very long one counts as several."""
+    """Without torch's usual lines; a very long line counts as several."""
     with stream:
         for line in iter(lambda: stream.readline(_LONGEST_LINE), ""):
             if (text := line.rstrip()) and not any(noise in text for noise in _NOISE):
@@ -307,8 +305,5 @@ def worker_in(python: str) -> Worker:
 
 
 def warm() -> None:
-    """Start the process of `execute` and `run_alone` without waiting for its imports.
-
-    Where it can't be started, the first request says so.
-    """
+    """Does not wait for the imports; a start that fails is reported by the first request."""
     WORKER.warm()

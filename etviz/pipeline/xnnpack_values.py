@@ -1,9 +1,8 @@
 """Finds the values of a delegate's graph in its XNNPACK payload, and makes them outputs of the payload.
 
 The bytes that ran are used, so every weight, grid and range is that of the run. A node matches the operator of its kind
-that reads the same values and, if need be, carries the same debug handle. Nodes that XNNPACK inserted (changes of
-layout) are skipped. An operator that it left out (an activation in the range of a convolution, a batch norm in its
-weights) is part of the value before it.
+that reads the same values and, if need be, carries the same debug handle. An operator that XNNPACK left out (an
+activation in the range of a convolution, a batch norm in its weights) is part of the value before it.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ _DTYPES: Final = {**_FLOATS, 3: "int8", 4: "uint8"}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Values that a node reads and writes, constants left out."""
+    """A node of the payload; `reads` and `writes` lack constants."""
 
     at: int
     kind: str
@@ -76,7 +75,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class PayloadPlace:
-    """Where a payload has a value: in channels-last order if `turned`, only after its activation if `before`."""
+    """In channels-last order if `turned`, only after its activation if `before`."""
 
     value: int
     turned: bool = False
@@ -211,7 +210,6 @@ class PayloadValues:
         return meta
 
     def place(self, name: str) -> PayloadPlace | None:
-        """None if the payload does not have the value."""
         value, meta = self._ids.get(name), self._metas.get(name)
         if value is None or meta is None:
             return None
