@@ -1,8 +1,7 @@
 """Compares one execution with an ETRecord's edge graph, which is paired by debug handles.
 
-The total gap of a group compares its outputs with the reference. Its introduced gap compares them with its operators,
-evaluated on the runtime's values: the graph's inputs and weights, and the values of other groups in the same execution.
-If one of these is not known, the row names it.
+A group's total gap compares its outputs with the reference. Its introduced gap compares them with its operators,
+evaluated on the runtime's inputs, weights, and values of other groups. If one is unknown, the row names it.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def _finish(result: Comparison, groups: HandleGroups) -> None:
 
 
 class _Execution:
-    """One execution: its groups are compared in program order, each as soon as the reference has its values."""
+    """One execution: each group, in program order, is compared as soon as the reference has its values."""
 
     def __init__(
         self,
@@ -150,7 +149,7 @@ class _Execution:
             self._explain(gaps, match, cut, scales)
 
     def _scales(self, match: Match, cut: Cut | None) -> list[float | None]:
-        """The grid of each value; for a delegate that chooses scales at run time, what `dynamic.steps` says."""
+        """The grid of each value; `dynamic.steps` for a delegate that chooses scales at run time."""
         metas = [self._groups.meta(name) for name in match.values]
         scales = [meta.scale if meta is not None else None for meta in metas]
         if cut is None or not self._chooses_scales(cut):
@@ -227,9 +226,9 @@ class _Execution:
         explain_gaps(self._result, gaps, cut.graph, cut.graph.nodes, again, plain)
 
     def _known(self, cut: Cut) -> tuple[Cut, dict[str, Any], str]:
-        """A cut with what the runtime had as its inputs: together with the groups before it that give unknown ones.
+        """A cut with its runtime inputs, widened by earlier groups that give unknown ones.
 
-        Where that does not help, the cut itself and why they are not known.
+        If that does not help: the cut itself, and why inputs are unknown.
         """
         values, missing = self._read(cut)
         wider: Cut | None = cut

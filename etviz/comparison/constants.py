@@ -1,8 +1,8 @@
-"""Constants of the `.pte` that differ from the reference's: the best evidence that there can be.
+"""Constants of the `.pte` that differ from the reference's.
 
-Constants are recognized by their content. A weight differs if it is nowhere in the `.pte`, and a constant of the
-`.pte` that is nowhere in the reference is similar to it or holds its values in another order. Constants that a backend
-computes from several (a batch norm in a convolution's weights, a bias as integers) can't be recognized and are skipped.
+Constants are recognized by content. A weight differs if the `.pte` lacks it, and has a similar or reordered constant
+that the reference lacks. Constants that a backend computes from several (a batch norm in a convolution's weights, a
+bias as integers) can't be recognized and are skipped.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _FOLDING: Final = ("convolution", "linear", "addmm", "mm")
 _LAYOUTS: Final = {2: ((1, 0),), 3: ((0, 2, 1), (1, 2, 0)), 4: ((0, 2, 3, 1), (1, 2, 3, 0))}
 """Dimension orders, by number of dimensions, in which a backend may store a constant."""
 _ALIKE: Final = 0.9
-"""Relative L2 error up to which two constants are taken for two versions of one."""
+"""Maximum relative L2 error of two versions of one constant."""
 _FEW_VALUES: Final = 8
-"""Maximum number of different values of a constant that says nothing when it is found in another order."""
+"""Maximum number of different values of a constant whose other order says nothing."""
 _START: Final = 64
 _MOST_TRIALS: Final = 64
 
@@ -46,14 +46,8 @@ _MOST_TRIALS: Final = 64
 class Difference:
     """A constant of the reference that differs in the program.
 
-    Attributes
-    ----------
-    elements, differing
-        Number of its elements, and of the differing ones.
-    rel_l2, max_abs
-        L2 norm of the difference over that of the reference's, and the largest absolute difference.
-    change
-        The change in words (``row 17 of mlp.0.weight is ×−1``); empty if no simple change explains it.
+    `rel_l2` is relative to the reference's L2 norm. `change` says it in words (``row 17 of mlp.0.weight is ×−1``);
+    empty if no simple change explains it.
     """
 
     name: str
@@ -82,13 +76,7 @@ class _Use:
 
 
 class ComparingConstants:
-    """Compares in a separate thread, while the program's values are compared.
-
-    Parameters
-    ----------
-    graph
-        Of the method, with instructions and the insides of delegates.
-    """
+    """Compares in a thread while the program's values are compared; `graph` has instructions and delegates' insides."""
 
     def __init__(
         self,
@@ -111,7 +99,7 @@ class ComparingConstants:
                 self._same()
 
     def unrelated(self) -> bool:
-        """True if each weight that could be recognized is another one in the `.pte`, not similar to the reference's."""
+        """True if no recognizable weight is similar to one in the `.pte`."""
         _, _, graph, weights = self._arguments
         found = {item.name: item for item in self.result()}
         targets = {use.item.target for use in _uses(graph, -1) if use.plain and use.item.target in weights}
@@ -125,7 +113,6 @@ class ComparingConstants:
 
 
 def tells(tensor: torch.Tensor) -> bool:
-    """True if a constant has enough values to be identified."""
     return int(tensor.unique().numel()) > _FEW_VALUES
 
 
@@ -210,8 +197,6 @@ def _is_bias(item: Input) -> bool:
 
 
 class _Blobs:
-    """The constants that a `.pte` holds, and which of them are the reference's."""
-
     def __init__(self, program: Program, method: str) -> None:
         specs = [value.tensor for value in program.method(method).values]
         datas = {spec.data_index: data for spec in specs if spec and (data := program.constant(spec)) is not None}
@@ -221,7 +206,7 @@ class _Blobs:
             if spec is not None:
                 orders.setdefault(spec.data_index, set()).add(tuple(spec.dim_order))
         self._orders = [orders[index] for index in datas]
-        """Of constants that kernels read: the dimension orders in which they do."""
+        """Dimension orders in which kernels read each constant."""
         self._by_size: dict[int, list[int]] = {}
         self._taken: set[int] = set()
         for at, data in enumerate(self._datas):
@@ -255,10 +240,7 @@ class _Blobs:
         return _numbers(self._datas[free[0]], tensor)
 
     def nearest(self, tensor: torch.Tensor, *, anyhow: bool) -> torch.Tensor | None:
-        """The most similar constant that is not the reference's, flat, float64, in the tensor's own order.
-
-        One with the same values in another order is similar, too.
-        """
+        """The most similar or reordered constant that the reference lacks, flat, float64, in the tensor's order."""
         if tensor.dtype.is_complex:
             return None
         same = self._by_size.get(_size(tensor, anyhow=anyhow), ())
@@ -286,7 +268,7 @@ def _layouts(tensor: torch.Tensor) -> Iterator[tuple[tuple[int, ...], Bytes]]:
 
 
 def _packed(tensor: torch.Tensor) -> Iterator[tuple[tuple[int, ...], Bytes]]:
-    """The bytes of integers of four bits in pairs, as XNNPACK stores them: plus 8, the even element in the low bits."""
+    """The bytes of 4-bit integers in pairs, as XNNPACK stores them: plus 8, the even element in the low bits."""
     if _is_narrow(tensor):
         pairs = stored(tensor).reshape(-1, 2).view(np.int8).astype(np.int16) + 8
         yield (), (pairs[:, 0] | pairs[:, 1] << 4).astype(np.uint8)
@@ -298,7 +280,7 @@ def _size(tensor: torch.Tensor, *, anyhow: bool) -> int:
 
 
 def _is_narrow(tensor: torch.Tensor) -> bool:
-    """True for whole numbers of four bits, which XNNPACK packs."""
+    """True for 4-bit integers, which XNNPACK packs."""
     import torch
 
     if tensor.dtype != torch.int8 or tensor.dim() != 2 or tensor.shape[-1] % 2:

@@ -40,16 +40,8 @@ def compare_exact(
 ) -> Comparison:
     """Compare every logged value with its node's value.
 
-    Parameters
-    ----------
-    evaluator
-        Of the method, in the state that earlier executions left it in.
-    log, inputs
-        The runtime's values, and its flat inputs.
-    introduced
-        Also replay each instruction on the runtime's inputs.
-    pairing
-        How the graph's instructions are known: ``exact`` (recorded) or ``derived``.
+    `evaluator` is in the state that earlier executions left. With `introduced`, each instruction is also replayed on
+    the runtime's inputs. `pairing` is ``exact`` (recorded) or ``derived``.
     """
     given = {"run": run, "keeper": keeper, "introduced": introduced, "pairing": pairing, "custom": custom}
     return compare_together(evaluator, [log], inputs, **given)[0]
@@ -66,10 +58,7 @@ def compare_together(
     pairing: str = "exact",
     custom: CustomMetrics | None = None,
 ) -> list[Comparison]:
-    """Compare several executions on the same inputs, numbered from `run` on, as `compare_exact` does one.
-
-    The reference is evaluated once; see `Evaluator.run_together`.
-    """
+    """`compare_exact` for several executions on the same inputs, numbered from `run` on, with one evaluation."""
     same = {"run": run, "keeper": keeper, "introduced": introduced, "pairing": pairing, "custom": custom}
     lanes = _Executions(evaluator, logs, [inputs] * len(logs), **same)
     outputs = evaluator.run_together(inputs, lanes.logged, lanes.see, replay=introduced)
@@ -77,8 +66,6 @@ def compare_together(
 
 
 class _Executions:
-    """Several executions, while the reference is evaluated."""
-
     def __init__(
         self,
         evaluator: Evaluator,
@@ -116,8 +103,6 @@ class _Executions:
 
 
 class _OneExecution:
-    """One execution, while the reference is evaluated."""
-
     def __init__(self, result: Comparison, log: Log, nonfinite: NonFinite, introduced: bool, pairing: str) -> None:
         self.result, self.log = result, log
         self.steps: dict[str, list[float | None]] = {}

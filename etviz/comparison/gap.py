@@ -33,7 +33,7 @@ COMPARED, GROUPED, NOT_COMPARED, MISMATCH = "compared", "grouped", "not compared
 DIFFERENT: Final = "shape or dtype mismatch"
 """Status of a value whose shape or dtype is not the reference's."""
 WRONG: Final = (MISMATCH, DIFFERENT)
-"""Statuses that rank a row worst by every metric."""
+"""Statuses that rank a row worst."""
 EMPTY: Final = "empty"
 """Status of an instruction whose values have no elements."""
 CREATED, CARRIED, LOST = "created", "carried", "lost"
@@ -45,17 +45,15 @@ _SHARED: Final = "introduced "
 
 @dataclass(slots=True)
 class Gap:
-    """One compared value: where it is, how far it is off, and the two tensors (`reference` is None if not kept).
+    """One compared value; `reference` is None if it was not kept.
 
-    `total` compares the runtime with the reference; `introduced` with the same operator on the runtime's own inputs,
-    None where that is not known (`introduced_problem` says why). `non_finite` is the role in `NonFinite`. `unpaired`
-    says why there is no reference at all; then the metrics are NaN. `note` qualifies the numbers. `scale` is the step
-    of the grid that the value lies on; `source` the node of the reference that gives it, and which of its outputs.
-    `noise` and `introduced_noise` are what a correct implementation may be off by, NaN where not known.
-    `hypothesis` is another setting or weight that gives the runtime's value; `operators` are the targets that the
-    instruction executes. `failed_metrics` says why registered metrics have no number. `rounds` counts the executions
-    in a loop: their values are stacked along the first axis; 0 outside of loops.
-    `introduced_different` is True if the operator's own value on the runtime's inputs has another shape or dtype.
+    `total` compares the runtime with the reference; `introduced` with the same operator on the runtime's inputs, None
+    if unknown (`introduced_problem`); `introduced_different` is True if shape or dtype differ there. `non_finite` is
+    the role in `NonFinite`. `unpaired` says why there is no reference; then the metrics are NaN. `scale` is the step of
+    the value's grid. `source` is the node of the reference and its output. `noise` and `introduced_noise` are the
+    errors that a correct implementation may have, NaN if unknown. `hypothesis` is another setting or weight that gives
+    the runtime's value. `operators` are the targets that the instruction executes. `failed_metrics` says why registered
+    metrics have no number. `rounds` counts executions in a loop, stacked along the first axis; 0 outside of loops.
     """
 
     instruction: int
@@ -89,7 +87,7 @@ class Gap:
         return self.unpaired or self.introduced_problem or self.note
 
     def forget_total(self, reason: str) -> None:
-        """Remove the comparison with the reference, which does not belong to the run."""
+        """Remove the comparison with a reference that does not belong to the run."""
         self.metrics = dict.fromkeys(self.metrics, NAN)
         self.total = Sums()
         if not self.introduced_different and not self.introduced_non_finite:
@@ -98,7 +96,7 @@ class Gap:
         self.reference = None
 
     def inherit(self) -> None:
-        """Note that the operator had the reference's inputs, so the whole error is introduced."""
+        """Set the whole error as introduced: the operator had the reference's inputs."""
         self.introduced, self.introduced_sums = dict(self.metrics), self.total
 
     @property
@@ -106,7 +104,7 @@ class Gap:
         return dtype_name(self.runtime.dtype)
 
     def is_suspicious(self, *, introduced: bool) -> bool:
-        """True if the gap is larger than its noise explains, or than the lower bound of its noise."""
+        """True if the gap is larger than its noise, or the lower bound of its noise, explains."""
         metrics = self.introduced if introduced else self.metrics
         if metrics is None or self.status in WRONG:
             return False
@@ -127,14 +125,15 @@ class Gap:
 
     @property
     def introduced_non_finite(self) -> int:
-        """Number of elements that the operator itself made, or left, NaN or Inf where its own value is not."""
+        """Number of elements whose NaN or Inf differ from the operator's value on the runtime's inputs."""
         return self.introduced_sums.mismatched if self.introduced_sums is not None else 0
 
     @property
     def level(self) -> str:
         """``ok``, ``warn`` or ``bad``: whether the operator added more error than its precision explains.
 
-        ``unknown`` if its own error is not known. A shape, a dtype, NaN or Inf of the operator's own making is ``bad``.
+        ``unknown`` if the introduced error is. A different shape or dtype, and NaN or Inf that the operator creates, is
+        ``bad``.
         """
         known = self.introduced is not None
         if self.introduced_different or self.introduced_non_finite:
@@ -147,7 +146,7 @@ class Gap:
 
     @property
     def total_level(self) -> str:
-        """The same of the whole error, whoever made it."""
+        """The level of the whole error."""
         if self.status in WRONG:
             return "bad"
         if math.isnan(self.metrics["severity"]):
@@ -160,23 +159,22 @@ class Gap:
 
     @property
     def on_its_grid(self) -> Noise:
-        """The noise that the grid of the value imposes; 0 without a grid."""
+        """The noise that the value's grid imposes; 0 without a grid."""
         return Noise(unavoidable(self.dtype, 0.0, self.scale), AT_LEAST)
 
     def set_noise(self, noise: Noise) -> None:
-        """Judge the total gap by its noise, or by that of its grid if this is larger."""
+        """Judge the total gap by its noise, or by its grid's if that is larger."""
         self.noise = max(noise, self.on_its_grid)
         self.metrics["severity"] = severity_of(self.total, self.dtype, self.scale, self.noise)
 
     def set_introduced_noise(self, noise: Noise) -> None:
-        """Judge the introduced gap by its noise."""
         self.introduced_noise = noise
         if self.introduced is not None and self.introduced_sums is not None:
             self.introduced["severity"] = severity_of(self.introduced_sums, self.dtype, self.scale, noise)
 
 
 class Keeper:
-    """Keeps reference tensors in memory up to a number of bytes; others are computed again when asked for."""
+    """Keeps reference tensors up to a number of bytes; others are computed again when asked for."""
 
     def __init__(self, room: int = 0) -> None:
         self._room = room
@@ -195,16 +193,14 @@ class Keeper:
 
 @dataclass(slots=True)
 class Comparison:
-    """Everything that one execution gave.
+    """One execution's gaps and outputs.
 
-    `reasons` says for each instruction without a gap why it has none; the `grouped` ones are part of another's gap, and
-    the `empty` ones have values without elements.
-    `readers` are the instructions that read each of the program's inputs, None where the reference's graph tells; then
-    `followers` has, by the kind of an input (``user``, ``buffer``), those whose introduced gaps follow from these, also
-    through others. `custom` are the metrics that users registered. `ill_defined` are the instructions that make
-    integers of NaN or Inf, `nonfinite_inputs` then the program's inputs that hold such. `undetermined` is what the
-    final outputs follow from if the program does not determine them. `explained` counts the instructions for
-    which hypotheses were tried. `delegate_inputs` are what each delegate logged first, where nothing is compared.
+    `reasons` says why an instruction has no gap; `grouped` ones are part of another's gap, `empty` ones have values
+    without elements. `readers` has the instructions that read each program input, None if the reference's graph tells;
+    then `followers` has, by kind of input (``user``, ``buffer``), those whose introduced gaps follow from them.
+    `ill_defined` instructions make integers of NaN or Inf, which `nonfinite_inputs` hold. `undetermined` names what
+    outputs follow from if the program does not determine them. `explained` counts instructions for which hypotheses
+    were tried. `delegate_inputs` are each delegate's logged inputs if nothing is compared.
     """
 
     gaps: list[Gap] = field(default_factory=list)
@@ -231,7 +227,7 @@ class Comparison:
 
 
 def shared_with(reason: str) -> str:
-    """The instructions that may have made a row's error instead, from its `reason`; empty if there are none.
+    """The part of a row's `reason` that names other instructions that may have made its error.
 
     Examples
     --------
@@ -244,7 +240,7 @@ def shared_with(reason: str) -> str:
 
 
 class Run(NamedTuple):
-    """One execution: its event block, the index of its known inputs (-1 for others), and its comparison."""
+    """One execution; `input_index` is -1 if its inputs are not known."""
 
     event_block: int
     input_index: int

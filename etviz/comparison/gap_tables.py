@@ -123,7 +123,6 @@ def _described(graph: Graph, gaps: Sequence[Gap]) -> dict[str, Any]:
 
 
 def metric_columns(rows: Sequence[dict[str, float] | None], custom: Sequence[str]) -> dict[str, Any]:
-    """A column for each metric; NaN where there is none."""
     own, unknown = itemgetter(*BUILT_IN), (NAN,) * len(BUILT_IN)
     values = np.array([own(row) if row is not None else unknown for row in rows], float)
     values = values.reshape(len(rows), len(BUILT_IN)).T.copy()
@@ -133,7 +132,6 @@ def metric_columns(rows: Sequence[dict[str, float] | None], custom: Sequence[str
 
 
 def nonfinite_columns(gaps: Sequence[Gap]) -> dict[str, Any]:
-    """Numbers of elements that are not finite."""
     columns = {name: np.zeros(len(gaps), np.int64) for name in NONFINITE}
     for row, gap in enumerate(gaps):
         if gap.total.count != gap.total.elements:
@@ -197,8 +195,8 @@ def ranking(frame: pd.DataFrame, by: str = "introduced_severity", labels: Sequen
 def rank(frame: pd.DataFrame, by: str, unread: Collection[int] = ()) -> pd.DataFrame:
     """`frame`, worst first: wrong shapes, dtypes, NaN and Inf, then by the column in its polarity, NaN last.
 
-    By an introduced metric, a row that only passes NaN or Inf on is ranked by its number. The rows of `unread` values,
-    in which an error does no harm, come after all others, by every metric.
+    By an introduced metric, a row that only passes NaN or Inf on is ranked by its number. Rows of `unread` values,
+    whose errors do no harm, come last by every metric.
     """
     import pandas as pd
 

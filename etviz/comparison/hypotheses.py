@@ -1,9 +1,8 @@
 """Hypotheses about a wrong operator: other settings or other weights that give the runtime's value.
 
-A backend that does not know an argument uses its default, or what it has built in; it may swap operands, or read a
-weight in another layout. So etviz computes an operator that is most likely at fault again on the runtime's own inputs,
-with one change at a time. A change whose result equals the runtime's value names the fault. It stays a hypothesis: two
-changes together, or a kernel that is wrong in another way, are not found.
+A backend may use an argument's default, swap operands, or read a weight in another layout. So etviz computes an
+operator that is most likely at fault again on the runtime's inputs, with one change at a time. A change whose result
+equals the runtime's value is a hypothesis; two changes together, or other faults of kernels, are not found.
 """
 
 from __future__ import annotations
@@ -54,13 +53,13 @@ _MOST: Final = 64
 _SECONDS: Final = 2.0
 """Seconds after which no further hypothesis is tried for an instruction: it may be a whole model."""
 _INSTRUCTIONS: Final = 4
-"""Maximum number of instructions of an execution for which that is done, in program order."""
+"""Maximum number of instructions of an execution that are explained, in program order."""
 _SURE: Final = 0.9
 """Threshold for the share of the squared error that a hypothesis explains."""
 _CANDIDATES: Final = 3
 """Number of rows, columns and elements of a weight whose factor is fitted, the likeliest first."""
 _ALIKE: Final = 1e-3
-"""Tolerance of correlations, below which a row counts as itself and not as another one."""
+"""Tolerance of correlations within which a row counts as itself."""
 _IDLE: Final = frozenset(
     (
         *("half_to_float", "cudnn_enabled", "benchmark", "deterministic", "allow_tf32"),
@@ -81,7 +80,7 @@ _FAR: Final = 1 << 40
 """Ends of slices from which the end means the whole axis."""
 _AXES: Final = frozenset(("dim", "dims", "axis"))
 _PADDING: Final = frozenset(("padding", "pad", "output_padding", "output_size", "scale_factors", "align_corners"))
-"""Arguments of operators whose border elements are computed in another way than the rest."""
+"""Arguments of operators that compute border elements differently."""
 _ADDING: Final = frozenset(("bias", "mat1", "batch1"))
 """Arguments of operators that add a bias; ``addmm`` calls it ``self``."""
 _CHOOSING: Final = MOVING | {
@@ -89,7 +88,7 @@ _CHOOSING: Final = MOVING | {
     *("amax", "amin", "max", "min", "max_pool2d_with_indices", "hardtanh", "gather", "index_select", "flip", "cat"),
     *("sort", "topk", "constant_pad_nd", "repeat"),
 }
-"""Operators whose results are elements of their inputs, or these rounded or bounded."""
+"""Operators whose results are elements of their inputs, maybe rounded or bounded."""
 _ROUNDING: Final = ("floor", "ceil", "trunc", "round")
 _RESIZING: Final = frozenset(f"aten.upsample_{kind}.vec" for kind in ("bilinear2d", "bicubic2d", "nearest2d"))
 
@@ -99,7 +98,7 @@ Compute: TypeAlias = "Callable[[Call, Node, Sequence[Any], Mapping[str, Any]], A
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """Another way to compute an operator, wherever it stands in `places` (ids of nodes)."""
+    """Another way to compute an operator in `places` (ids of nodes)."""
 
     name: str
     text: str
@@ -108,7 +107,7 @@ class Hypothesis:
 
 
 class _Otherwise:
-    """A `Rounding` that rounds nothing: it computes some operators in another way."""
+    """A `Rounding` that rounds nothing, but computes some operators in another way."""
 
     def __init__(self, places: frozenset[int], compute: Compute) -> None:
         self._places, self._compute = places, compute
@@ -137,10 +136,7 @@ def explain_gaps(
     again: Callable[[Rounding], Any] | None,
     value: Any,
 ) -> None:
-    """Note with the gaps of an instruction which hypothesis about its `nodes`, of `graph`, gives the runtime's value.
-
-    `again` and `value` are as for `measure_introduced_noise`.
-    """
+    """Note in an instruction's gaps which hypothesis about its `nodes` gives the runtime's value."""
     bad = [gap for gap in gaps if gap.is_bad()]
     if not bad or again is None or result.explained >= _INSTRUCTIONS:
         return
@@ -176,10 +172,10 @@ def _fit(gap: Gap, plain: Any, found: Any, hypothesis: Hypothesis) -> Fingerprin
 
 
 def fits(name: str, operators: frozenset[str], *, on_grid: bool) -> bool:
-    """True if a fingerprint of `NAMES` can be a fault of some operators; also where none are known.
+    """True if a fingerprint of `NAMES` can be a fault of the operators, or none are known.
 
-    The arguments of the operators decide: padding needs an operator that pads, another bias one that adds a bias.
-    Operators that only choose, move or round elements compute no scale and no offset, unless values lie on a grid.
+    Padding needs an operator that pads, another bias one that adds a bias. Operators that only choose, move or round
+    elements compute no scale and no offset, unless values lie on a grid.
     """
     if not operators:
         return True
@@ -205,7 +201,6 @@ def _names(target: str) -> tuple[str, ...]:
 
 
 def hypotheses(graph: Graph, nodes: Sequence[Node]) -> Iterator[Hypothesis]:
-    """Other formulas, other arguments (the likeliest kinds first), and rearranged weights."""
     yield from _formulas(nodes)
     found: dict[tuple[int, str, str], tuple[set[int], Compute]] = {}
     for node in nodes:
@@ -252,20 +247,11 @@ def _formulas(nodes: Sequence[Node]) -> Iterator[Hypothesis]:
 
 
 def by_moments(args: Sequence[Any]) -> list[torch.Tensor]:
-    """A layer norm whose variance is the mean square less the squared mean, each step in the type of the values.
+    """A layer norm by moments: variance = mean square − squared mean, in the values' dtype.
 
-    This is what ``kernels/portable/cpu/op_native_layer_norm.cpp`` computes, element after element. Noise does not grant
-    it, because other layer norms keep the digits that it loses.
-
-    Parameters
-    ----------
-    args
-        Values, normalized shape, weight and bias or None, epsilon.
-
-    Returns
-    -------
-    list of Tensor
-        Normalized values, means, 1 over deviations.
+    As in ``kernels/portable/cpu/op_native_layer_norm.cpp``. Noise does not grant it, because other layer norms keep the
+    digits that it loses. `args` are values, normalized shape, weight and bias or None, epsilon; returns normalized
+    values, means and 1 / deviations.
     """
     x, shape, weight, bias, eps = args
     rows = x.reshape(-1, math.prod(shape))
@@ -361,7 +347,7 @@ def _swapped(place: int, call: Call, node: Node, args: Sequence[Any], kwargs: Ma
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
-    """A weight where an operator reads it: its name, and the place among the operator's arguments."""
+    """A weight, and its place among an operator's arguments."""
 
     name: str
     place: int | str
@@ -436,7 +422,7 @@ def _explain_by_weights(gap: Gap, graph: Graph, node: Node, again: Callable[[Rou
 
 
 class _FittedWeight:
-    """Fits a weight of an operator that is linear in it to the runtime's value."""
+    """Fits a weight, in which an operator is linear, to the runtime's value."""
 
     def __init__(
         self,
@@ -471,7 +457,7 @@ class _FittedWeight:
         return explaining(WEIGHTS, score, text) if score >= _SURE else None
 
     def _by_output_channel(self) -> Iterator[tuple[torch.Tensor, int]]:
-        """Each row of the weight makes one output channel: compare channels, of themselves and of others."""
+        """Rows of the weight that make one output channel each, by the correlation of channels."""
         empty = self._value(torch.zeros_like(self.before)).double()
         y, z = self._plain.double() - empty, self._gap.runtime.double() - empty
         for axis, along in itertools.product(range(self.before.dim()), reversed(range(y.dim()))):
@@ -506,7 +492,7 @@ class _FittedWeight:
         return bool(change[0].any()) and not bool(change[1:].any())
 
     def _by_gradient(self) -> Iterator[tuple[torch.Tensor, int]]:
-        """Rows, columns and elements whose contribution is likest the error, each with the factor that fits best."""
+        """Rows, columns and elements whose contribution is likest the error, each with its best factor."""
         error = (self._gap.runtime.double() - self._plain.double()).to(self._plain.dtype)
         with torch.enable_grad():
             leaf = self.before.clone().requires_grad_()

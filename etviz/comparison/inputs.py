@@ -1,8 +1,7 @@
-"""Checks which inputs an execution had, against the inputs that delegates logged.
+"""Checks which inputs an execution had, so that a run on other inputs is not a gap of operators.
 
-An ETDump does not hold the program's inputs. But a delegate logs its inputs: where these are the program's own, they
-must equal the reference's bit for bit. Where no delegate reads an input, the first kernels must agree with the
-reference at least roughly. So etviz notices a run on other inputs, and never shows it as a gap of the operators.
+An ETDump lacks the program's inputs. But delegates log theirs: if they are the program's, they must equal the
+reference's bit for bit. For other inputs, the first kernels must roughly agree with the reference.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ if TYPE_CHECKING:
 FIRST_FAR_OFF: Final = "The first operators are far off while the others are not: "
 """Start of a note that doubts the inputs."""
 ROUGH: Final = 0.05
-"""Threshold of the relative L2 error of every first kernel from which the inputs are doubted."""
+"""Relative L2 error of every first kernel from which the inputs are doubted."""
 
 
 @dataclass(slots=True)
 class Inputs:
-    """The flat inputs of the reference, and the index of the candidate that they are (-1 if they are from the log).
+    """The reference's flat inputs, and the index of their candidate (-1 if they are from the log).
 
-    `known` is False if the run had other inputs that are not known: then only introduced gaps mean something, and
-    `note` says so. `logged` names the inputs that a delegate logged, which the run had for certain.
+    `known` is False if the run had unknown other inputs: then only introduced gaps mean something, and `note` says so.
+    `logged` names inputs that a delegate logged, so they are certain.
     """
 
     values: list[Any]
@@ -82,10 +81,7 @@ class Entrance:
         expected: int,
         logged: Mapping[str, Sequence[torch.Tensor]] | None = None,
     ) -> Inputs:
-        """The inputs of an execution: the expected candidate, unless the log contradicts it.
-
-        By name of an input, `logged` holds the candidate values of the input; by default from the delegates.
-        """
+        """The inputs of an execution: the expected candidate, unless the log contradicts it."""
         if logged is None:
             logged = {name: [value] for name, value in self._logged(log).items()}
         order = sorted(range(len(candidates)), key=lambda i: i != expected)
@@ -106,7 +102,7 @@ class Entrance:
         return Inputs(list(candidates[expected]), expected, known=False, note=note)
 
     def is_doubtful(self, comparison: Comparison) -> bool:
-        """True if every first kernel is far off while later instructions are not, so that the inputs must be others."""
+        """True if every first kernel is far off while later instructions are not, so the inputs must differ."""
         if not self.starts_far_off(comparison):
             return False
         first = self._first_kernels(comparison)
@@ -123,8 +119,8 @@ class Entrance:
     def proved(self, inputs: Inputs, comparison: Comparison) -> bool:
         """True if the log proves that the run had these inputs.
 
-        A delegate logged each input, or all kernels that read it agree with the reference up to rounding. Outputs of
-        other shapes follow from other inputs.
+        Outputs have the reference's shapes. A delegate logged each input, or all kernels that read it agree with the
+        reference up to rounding.
         """
         if inputs.index < 0:
             return inputs.known
@@ -145,10 +141,10 @@ class Entrance:
         return inputs.known
 
     def forget_totals(self, comparison: Comparison, reason: str, *, state: bool = False) -> None:
-        """Remove what a comparison on other inputs than the run's can't show.
+        """Remove the gaps that a comparison on other inputs than the run's can't show.
 
-        That is every total gap, and the introduced gaps of the instructions that read the inputs, directly or through
-        instructions that logged nothing; with `state` also of readers of earlier executions' state.
+        These are total gaps, and introduced gaps of instructions that read the inputs, directly or through instructions
+        without logged values; with `state` also of readers of earlier state.
         """
         readers = self._readers_in(comparison) | self._unknowing(comparison, "user", *(["buffer"] if state else []))
         for gap in comparison.gaps:
@@ -174,7 +170,7 @@ class Entrance:
         comparison.reference_outputs, comparison.judged = [], False
 
     def keeps_state(self, comparison: Comparison) -> bool:
-        """True if the instructions that read mutable buffers agree with the state that the method itself left."""
+        """True if readers of mutable buffers agree with the state that the method itself left."""
         readers = self._unknowing(comparison, "buffer")
         own = [gap for gap in comparison.gaps if gap.instruction in readers]
         return bool(own) and not any(gap.status == MISMATCH or _is_off(gap) for gap in own)
@@ -206,7 +202,7 @@ def _is_off(gap: Gap) -> bool:
 
 
 def why_not(values: Sequence[Any], takes: Sequence[Input]) -> str:
-    """Why a program can't take some flat values, empty if it can, as far as shapes and dtypes are known."""
+    """Why a program can't take flat values, as far as shapes and dtypes are known; empty if it can."""
     if len(values) != len(takes):
         return f"the program takes {len(takes)} inputs, found {len(values)}"
     for item, value in zip(takes, values, strict=True):
@@ -227,7 +223,6 @@ def why_not(values: Sequence[Any], takes: Sequence[Input]) -> str:
 
 
 def fits(graph: Graph, values: Sequence[Any]) -> bool:
-    """True if values have the number, shapes and dtypes of a method's inputs, as far as these are known."""
     return not why_not(values, graph.user_inputs())
 
 

@@ -1,7 +1,6 @@
-"""Detects a debug buffer that belongs to another run: values that the runtime logged twice differ in it.
+"""Detects a debug buffer of another run: values that the runtime logged twice differ in it.
 
-A delegate logs its inputs, and most of its inputs are outputs that other instructions logged before. In the buffer of
-another run or program, the two places hold different bytes.
+A delegate logs its inputs, most of which other instructions logged before as outputs.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ if TYPE_CHECKING:
     from etviz.evaluation.replay import Log
 
 _MOST: Final = 32
-"""Maximum number of values that are compared."""
 _ELEMENTS: Final = 4096
-"""Maximum number of elements of each value."""
+"""Maximum number of elements to compare of each value."""
 
 
 class LoggedTwice:
@@ -41,7 +39,7 @@ class LoggedTwice:
                     self._makers[name] = maker, output
 
     def foreign_buffer(self, log: Log) -> str:
-        """A note on the debug buffer if most values that were logged twice differ; else empty."""
+        """A note on the debug buffer if most values that were logged twice differ."""
         same = different = 0
         for first, second in self._pairs(log):
             if _start(first) == _start(second):

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def measure(reference: torch.Tensor, runtime: torch.Tensor, scale: float | None) -> tuple[Sums, dict[str, float]]:
-    """The sums and every metric of one pair."""
     sums = sums_of(reference, runtime, scale)
     return sums, evaluate(sums, dtype_name(runtime.dtype), scale)
 
@@ -61,8 +60,8 @@ def add_gap(
 ) -> Gap | None:
     """Compare one value and append its gap; None, with the reason in `result`, if that can't be done.
 
-    A value of another shape or dtype than the reference's is a row without numbers. Debug handles may pair values of
-    different operators, so there it is not compared.
+    A value of another shape or dtype is a row without numbers; not if paired by debug handles, which may pair different
+    operators.
     """
     runtime, reference = as_tensor(logged), as_tensor(expected)
     if pairing != "handles" and (reason := different(expected, logged)):
@@ -94,7 +93,7 @@ def add_gap(
 
 
 def add_unpaired(result: Comparison, node: Node, output: int, logged: Any, reason: str, pairing: str) -> Gap | None:
-    """Append a gap that has a runtime value only; what the operator introduced may still be known."""
+    """Append a gap without a reference; the operator's introduced error may still be known."""
     runtime = as_tensor(logged)
     if runtime is None or runtime.is_complex():
         result.reasons[node.instruction] = why_not_comparable(logged, logged)

@@ -1,7 +1,7 @@
 """Follows NaN and Inf through the runtime's values, instruction by instruction.
 
-An instruction *creates* non-finite values if its runtime inputs are all finite and its outputs are not, *carries* them
-if both have some, and *loses* them if only its inputs do (a comparison or a mask hides a NaN).
+An instruction *creates* non-finite values if only its runtime outputs have some, *carries* them if inputs and outputs
+do, and *loses* them if only its inputs do (a comparison or a mask hides a NaN).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class NonFinite:
-    """Follows non-finite values through one execution of a method's graph on flat inputs."""
+    """Follows non-finite values through one execution."""
 
     def __init__(self, graph: Graph, inputs: Sequence[Any]) -> None:
         names = [item.name for item in graph.user_inputs()]
@@ -31,10 +31,7 @@ class NonFinite:
         self._nan = {name for name in self._has if has_nan(given[name])}
 
     def see(self, node: Node, value: Value, known: Mapping[int, bool] | None = None) -> str:
-        """Record a node's runtime values; returns its role, empty if everything is finite.
-
-        `known` says of outputs that were checked before whether they hold NaN or Inf.
-        """
+        """Record a node's runtime values; returns its role, empty if everything is finite."""
         if (item := item_of(node)) is not None:
             if (parts := self._has.get(item[0])) and any(parts[item[1] : item[1] + 1] or parts):
                 self._has[node.name] = [True]
@@ -54,10 +51,7 @@ class NonFinite:
         return LOST if before and node.instruction >= 0 else ""
 
     def is_ill_defined(self, graph: Graph, node: Node, value: Value, *, bad: bool) -> bool:
-        """True if a node makes integers of NaN or Inf that the runtime had in what it reads, or that it makes inside.
-
-        The latter is looked for where what it adds is `bad`.
-        """
+        """True if a node makes integers of NaN or Inf that it reads, or makes inside if its error is `bad`."""
         reads = self._has.keys() & node.reads() if self._has else set[str]()
         if node.subgraphs and value.again is not None:
             return bool(reads or bad) and may_be_ill_defined(graph, node, nan=True) and is_ill_defined(value.again)

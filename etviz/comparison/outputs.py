@@ -44,8 +44,9 @@ _KINDS: Final = (
 )
 """Dtypes of the columns of a table without rows."""
 _INDEPENDENT: Final = 7.4
-"""Maximum of noise over the size of a value that rounding can make: √2 for two independent values, times the allowance
-for a single number that five evaluations measured.
+"""Maximum noise that rounding can make, relative to a value's size.
+
+√2 for two independent values, times the allowance for a single number that five evaluations measured.
 """
 
 
@@ -57,12 +58,11 @@ def compare_outputs(
     imposed: Sequence[float] = (),
     custom: CustomMetrics | None = None,
 ) -> list[dict[str, Any]]:
-    """Compare each final output with its reference: all metrics, `allclose` as True or False, and a status.
+    """Compare each final output with its reference: all metrics, `allclose`, and a status.
 
-    `matches` is `allclose`, or, for a float or a value on a grid, an error that rounding explains: its `severity`, over
-    the precision's floor or the measured `noise`, is below the threshold. Other integers are not rounded.
-    `amplification` is that noise over one rounding: of the output itself (`floor`), or the rounding `imposed` by the
-    last grids before it.
+    `matches` is `allclose`, or, for a float or a value on a grid, a `severity` (over the precision's floor or the
+    measured `noise`) below the threshold. Other integers are not rounded. `amplification` is that noise over one
+    rounding: the output's (`floor`), or the one `imposed` by the last grids before it.
     """
     rows = []
     complete = len(runtime) == len(reference) or not reference
@@ -105,9 +105,8 @@ def compare_outputs(
 def _is_credible(sums: Sums, scale: float | None, noise: float) -> bool:
     """False if the noise is larger than rounding can make it, or the value can't lie on its grid.
 
-    Both come from the files that are judged. Where rounding leaves nothing of a value, the noise is √2 of its size, as
-    for two independent values, and more if it was measured on a few elements. The size is the larger one of
-    reference and runtime: a norm of equal numbers gives 0, or rounding alone.
+    Both come from the files that are judged. The value's size is the larger one of reference and runtime: a norm of
+    equal numbers gives 0, or rounding alone.
     """
     size = math.sqrt(max(sums.rr, sums.qq) / sums.count) * sums.r_unit if sums.count else 0.0
     on_grid = scale is None or sums.max_r == 0.0 or sums.max_r >= 0.99 * scale

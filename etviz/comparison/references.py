@@ -1,4 +1,4 @@
-"""Computes reference tensors again that the comparison did not keep, once for all rows, and keeps them in a file."""
+"""Computes reference tensors that were not kept again, once for all rows, and keeps them in a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ class References:
         self._tensors: dict[tuple[int, int, int], torch.Tensor] | None = None
 
     def reference(self, gap: Gap) -> torch.Tensor | None:
-        """The reference of a gap, None if the reference run does not give it."""
         with self._lock:
             if self._tensors is None:
                 self._tensors = reference_values(self._replay)

@@ -34,12 +34,9 @@ class Results:
     def table(self) -> pd.DataFrame:
         """A row for each value, in the order in which nested outputs are flattened.
 
-        Returns
-        -------
-        DataFrame
-            ``output`` (its number); ``kind`` (``tensor``, ``float``, ``int``, ``bool``, ``None``, or another type's
-            name), of the run's value; ``dtype`` and ``shape`` of a tensor; ``status`` and ``reason``; ``equal``: the
-            same to the last bit, NaN being equal to NaN; then every metric, NaN where there is nothing to measure.
+        Columns: ``output`` (its number); ``kind`` of the run's value (``tensor``, ``float``, ``int``, ``bool``,
+        ``None``, or another type's name); ``dtype`` and ``shape`` of a tensor; ``status`` and ``reason``; ``equal`` to
+        the last bit, NaN equals NaN; then every metric, NaN if there is nothing to measure.
         """
         return self._table.copy()
 
@@ -49,13 +46,7 @@ class Results:
         return bool(self._table["equal"].all())
 
     def plot(self, metric: str = "rmse", ax: Axes | None = None) -> Axes:
-        """A bar for each output.
-
-        Raises
-        ------
-        UsageError
-            If the metric does not exist.
-        """
+        """A bar for each output; a `UsageError` if the metric does not exist."""
         import matplotlib.pyplot as plt
 
         if metric not in self._table or metric in _ABOUT:
@@ -80,8 +71,8 @@ class Results:
 def compare_results(reference: Any, run: Any, *, metrics: Iterable[Any] | None = None) -> Results:
     """Compare the outputs of a run with expected outputs.
 
-    Upstream's function of this name compares tensors, rounded to two digits. This one compares every value with all
-    digits: a nested structure of tensors, floats, integers, booleans, None and anything with ``==``.
+    Upstream's function of this name compares tensors, rounded to two digits. This one compares with all digits: a
+    nested structure of tensors, floats, integers, booleans, None and anything with ``==``.
 
     Parameters
     ----------

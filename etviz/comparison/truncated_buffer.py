@@ -1,8 +1,7 @@
 """Detects a debug buffer whose end is all zeros: a copy that was truncated and padded.
 
-The buffer does not store its length, so a copy that lost its end looks like a program whose last values are zero, and
-such programs exist. But in a truncated copy, several instructions at the end give zeros although their operators,
-computed again on the runtime's inputs, do not.
+The buffer does not store its length, and programs may end in zero values. But in a truncated copy, several instructions
+at the end give zeros although their operators, computed again on the runtime's inputs, do not.
 """
 
 from __future__ import annotations
@@ -35,12 +34,11 @@ class BlankTail:
     edge: int
 
     def reaches(self, offsets: Iterable[int]) -> bool:
-        """True if a tensor at one of the offsets lies in it."""
         return any(offset >= self.start for offset in offsets)
 
 
 def blank_tail(buffer: DebugBuffer, refs: Iterable[TensorRef]) -> BlankTail | None:
-    """The end of a debug buffer where two or more logged tensors are all zeros; None if there is none."""
+    """The end of a debug buffer where two or more logged tensors are all zeros."""
     logged = [ref for ref in refs if ref.offset >= 0 and ref.layout.nbytes]
     start, edge, count = 0, -1, 0
     for ref in sorted(logged, key=lambda ref: ref.offset, reverse=True):
@@ -54,7 +52,7 @@ def blank_tail(buffer: DebugBuffer, refs: Iterable[TensorRef]) -> BlankTail | No
 
 
 def drop_blank_tail(comparison: Comparison, log: RuntimeLog, blank: BlankTail) -> str:
-    """Remove the gaps of values that were most likely lost from a comparison.
+    """Remove the gaps of values that were most likely lost.
 
     Returns a note for the user; empty if the zeros may be the program's.
     """

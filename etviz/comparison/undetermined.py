@@ -1,7 +1,7 @@
-"""Values that a program does not determine: random numbers, and integers that are made of NaN and Inf.
+"""Values that a program does not determine: random numbers, and integers made of NaN and Inf.
 
-The runtime's differ from the reference's, and both may be right. So values that follow from them can't be compared with
-the reference. The error that each operator adds to the runtime's inputs is still known.
+The runtime's may differ from the reference's, and both be right, so values that follow from them can't be compared. The
+errors that operators introduce are still known.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CASTS: Final = frozenset({"_to_copy", "_to_dim_order_copy", "to"})
 
 
 def may_be_ill_defined(graph: Graph, node: Node, *, nan: bool) -> bool:
-    """True if a node makes integers in a way that is not defined for NaN, or for Inf, inside delegates too.
+    """True if a node, or one in its delegate, makes integers in a way that is not defined for NaN or Inf.
 
     A given grid saturates Inf; a grid can't be chosen for Inf.
     """
@@ -44,9 +44,9 @@ def may_be_ill_defined(graph: Graph, node: Node, *, nan: bool) -> bool:
 
 
 def is_ill_defined(again: Callable[[Rounding], Any]) -> bool:
-    """True if NaN or Inf comes to such a node; `again` computes it with another rounding.
+    """True if NaN or Inf comes to an ill-defined operator inside a node, which `again` computes.
 
-    A mask of Inf is often given to a delegate that puts something else on a grid.
+    A mask of Inf is often given to a delegate that quantizes something else.
     """
     watch = _Watch()
     try:
@@ -64,13 +64,7 @@ def _is_cast(node: Node) -> bool:
 
 
 class _Watch:
-    """Looks what becomes an integer, and rounds nothing.
-
-    Attributes
-    ----------
-    found
-        Whether NaN or Inf did where that is not defined.
-    """
+    """A `Rounding` that rounds nothing; `found` tells whether NaN or Inf became an integer."""
 
     def __init__(self) -> None:
         self.found = False
@@ -93,9 +87,9 @@ class _Watch:
 
 
 class Undetermined:
-    """Which instructions of a graph make such numbers, and which follow from them.
+    """The instructions of a graph that make undetermined numbers, or follow from them.
 
-    `known` says that the graph's instructions are the program's own; else all later ones may follow.
+    If the graph's instructions are not `known` as the program's, all later ones may follow.
     """
 
     def __init__(self, graph: Graph, *, known: bool) -> None:
@@ -112,7 +106,7 @@ class Undetermined:
         return instructions, not found.isdisjoint(self._graph.results())
 
     def forget(self, comparison: Comparison) -> Iterator[str]:
-        """Take back what a comparison can't tell of them, and say what to tell the user."""
+        """Remove the gaps that undetermined values make meaningless; yields notes for the user."""
         if self._drawing:
             everything = {gap.instruction for gap in comparison.gaps}
             following, ends = self._random if self._known else (everything, True)
