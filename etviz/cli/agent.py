@@ -1,7 +1,7 @@
 """`etviz mcp`: a Model Context Protocol server, with which an agent opens artifacts and asks for the culprit.
 
-It speaks over standard input and output, and opens only files below its folder. Files come from other people, and an
-agent may obey what it reads: the server marks each answer as data, cuts texts, and limits an answer's size.
+It opens only files below its folder. Files come from other people, and an agent may obey what it reads: the server
+marks each answer as data, cuts texts, and limits an answer's size.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def mcp(
 
 
 def server(folder: Path) -> MCPServer:
-    """Make the server of `mcp`; a `UsageError` if the SDK is not installed, or the folder does not exist."""
+    """Raises `UsageError` if the SDK is not installed, or the folder does not exist."""
     if importlib.util.find_spec("mcp") is None:
         raise UsageError("etviz mcp needs the Model Context Protocol's Python SDK: pip install 'etviz[mcp]'")
     from mcp.server.mcpserver import Image, MCPServer
@@ -78,8 +78,6 @@ def server(folder: Path) -> MCPServer:
     made = MCPServer("etviz", instructions=_ABOUT)
 
     def told(function: Callable[..., Any]) -> Callable[..., Any]:
-        """The answers of a function cut and marked as data; its errors reach the agent."""
-
         @functools.wraps(function)
         def tell(*arguments: Any, **named: Any) -> Any:
             try:
@@ -107,7 +105,7 @@ def _marked(body: Any) -> CallToolResult:
 
 
 def fitted(body: Any) -> Any:
-    """Plain data with cut texts, of a limited size; a last item ``…`` counts the omitted items."""
+    """Cut texts, of a limited size; a last item ``…`` counts the omitted ones."""
     left = [_LARGEST_ANSWER]
 
     def fit(item: Any, most: int) -> Any:
@@ -145,8 +143,6 @@ def _few(n: int) -> int:
 
 
 class _Desk:
-    """The open Inspections, and the folder that nothing leads out of."""
-
     def __init__(self, folder: Path) -> None:
         self._root = folder.resolve()
         if not self._root.is_dir():
@@ -154,7 +150,7 @@ class _Desk:
         self._open: dict[Path, tuple[dict[str, str], Inspection]] = {}
 
     def files(self, path: str) -> tuple[Path, list[Path]]:
-        """A path below the folder, and the artifacts there; no link leads out of the folder."""
+        """No link leads out of the folder."""
         place = self._below(self._root / path_of(path, "a folder of artifacts"))
         found = [item for item in place.iterdir() if may_be_artifact(item)] if place.is_dir() else [place]
         return place, [self._below(item) for item in found if item.exists()]

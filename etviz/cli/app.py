@@ -1,4 +1,4 @@
-"""All commands, and what becomes of errors: one line on stderr and an exit status."""
+"""All commands; errors become one line on stderr and an exit status."""
 
 from __future__ import annotations
 
@@ -135,7 +135,6 @@ def _fail(text: str) -> NoReturn:
 
 
 def main() -> NoReturn:
-    """Run the command line; the console script."""
     for name, value in PATIENT_THREADS.items():
         os.environ.setdefault(name, value)
     if not sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""The artifacts that a command works on: named one by one, or found in a folder by their usual names."""
+"""The artifacts that a command works on: named one by one, or found in a folder."""
 
 from __future__ import annotations
 
@@ -55,7 +55,6 @@ def file_options(
     method: MethodOption = None,
     time_scale: ScaleOption = "ns",
 ) -> Artifacts:
-    """The artifacts that the options of a command name."""
     named = {"etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte, "record": record}
     return replace(find(etdump, inputs, **named), method=method, time_scale=time_scale)
 
@@ -68,7 +67,7 @@ def expanded(
 ) -> Callable[..., None]:
     """The command with the options of `make` in place of one parameter, which receives the result of `make`.
 
-    `more` are names and types of further options of `make`, None by default.
+    `more` are names and types of further options of `make`.
     """
     own = inspect.signature(command, eval_str=True).parameters
     named = {
@@ -91,10 +90,7 @@ def expanded(
 
 @dataclass(frozen=True, slots=True)
 class Artifacts:
-    """Paths by kind, None where the file does not exist; `inputs` names files with the inputs of the run.
-
-    `source` is the ETDump, or its container, as named. `cycles` and `keep_alive` are as in `Collection`.
-    """
+    """Paths by kind; `source` is the ETDump, or its container, as named."""
 
     etdump: Path
     source: Path = Path()
@@ -127,7 +123,7 @@ class Artifacts:
         return "cycles" if self.time_scale == "auto" and self.cycles else self.time_scale
 
     def load(self) -> Inspection:
-        """Compare them; an `EtvizError` if a file is missing, damaged, or does not belong to the others."""
+        """An `EtvizError` if a file is missing, damaged, or does not belong to the others."""
         with doing(f"comparing {self.source.name or self.etdump.name} with its reference"):
             from etviz.api import load
 
@@ -138,7 +134,7 @@ class Artifacts:
 
 
 def find(source: Path, inputs: Sequence[str] | None = None, **given: Path | None) -> Artifacts:
-    """The artifacts of a command: the named ones (`given`), and the others of a folder.
+    """The named artifacts (`given`), and the others of a folder.
 
     A `UsageError` if there is no ETDump, or several files could be meant.
     """

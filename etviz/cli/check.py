@@ -122,7 +122,6 @@ def limit_options(
     ] = None,
     **flags: float | None,
 ) -> Limits:
-    """The limits that options name."""
     found = {name: value for name, value in flags.items() if value is not None}
     for text in limits or []:
         name, number = (part.strip() for part in text.partition("=")[::2])
@@ -136,7 +135,6 @@ def limit_options(
 
 
 def limit_flags() -> dict[str, Any]:
-    """A type of option for each limit with a separate flag."""
     most, least = "Largest value that passes.", "Smallest value that passes."
     texts = dict.fromkeys(_MOST, most) | dict.fromkeys(_LEAST, least)
     return {

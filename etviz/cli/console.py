@@ -24,12 +24,12 @@ out: Final = Console(highlight=False)
 err: Final = Console(stderr=True, highlight=False)
 _ARGUMENT: Final = re.compile(r"\b(etrecord|debug_buffer|pte|record|inputs|method|timing)=(?![\w'\"(\[{/])")
 _PATIENCE: Final = {True: 0.5, False: 3.0}
-"""Seconds after which a command says on stderr what it does: on a terminal, and in a log, where the line stays."""
+"""Seconds after which a command says on stderr what it does: on a terminal, and in a log."""
 
 
 @contextmanager
 def doing(what: str) -> Generator[None]:
-    """Say on stderr what a command does, if it takes longer than a moment; a terminal's line is taken back."""
+    """Report a command that takes longer than a moment on stderr; a terminal's line is taken back."""
     terminal, said = err.is_terminal, threading.Event()
 
     def say() -> None:
@@ -53,7 +53,6 @@ def print_json(body: Any) -> None:
 
 
 def plain_json(body: Any) -> Any:
-    """JSON whose texts a terminal may show and every reader takes."""
     if isinstance(body, str):
         return printable(body)
     if isinstance(body, dict):
@@ -62,12 +61,12 @@ def plain_json(body: Any) -> Any:
 
 
 def plain_text(text: object) -> str:
-    """Text from a file without markup or control characters that a terminal would obey."""
+    """Without markup or control characters that a terminal would obey."""
     return escape(printable(text))
 
 
 class ShortName:
-    """The name of a row, or a line of code, in a cell of a table; its beginning gives way."""
+    """The name of a row, or a line of code; its beginning gives way."""
 
     def __init__(self, text: object) -> None:
         self._text = printable(text)

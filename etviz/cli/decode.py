@@ -1,4 +1,4 @@
-"""`etviz decode`: a language model's tokens at reference and runtime, in a terminal; and the token limits of checks."""
+"""`etviz decode`: a language model's tokens, in a terminal; and the token limits of checks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Tokens:
         return bool(self.prompts) or self.reference is not None or not self.limits.demand_nothing
 
     def decode(self, program: Path, method: str | None = None, *, forced: bool = True) -> Decode:
-        """Decode the prompts; a `UsageError` if there is none."""
+        """Raises `UsageError` if there is no prompt."""
         from etviz.decoding.decode import decode
 
         if not self.prompts and (self.reference is None or self.reference.is_dir()):

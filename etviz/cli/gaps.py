@@ -72,7 +72,7 @@ def headline(inspection: Inspection) -> dict[str, Any]:
 
 
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as plain data: unknown numbers are None, infinite ones text."""
+    """Unknown numbers are None, infinite ones text."""
 
     def value(item: Any) -> Any:
         if isinstance(item, float):
@@ -84,7 +84,6 @@ def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def show_summary(inspection: Inspection) -> None:
-    """Verdict, facts and notes, as the widget's header has them."""
     colour = {"ok": "green", "warn": "yellow", "bad": "red"}
     digest = inspection.analysis.digest
     out.print(
@@ -98,7 +97,6 @@ def show_summary(inspection: Inspection) -> None:
 
 
 def worst_table(rows: pd.DataFrame, by: str = "introduced_severity") -> Table:
-    """Gap rows as wide as the terminal: the number of columns follows from its width."""
     columns = list(dict.fromkeys([by, *_SHOWN] if by in rows and by not in given_texts(rows) else _SHOWN))
     columns = columns[: max(1, min(len(columns), (out.width - 40) // 12))]
     table = Table(box=None, pad_edge=False, header_style="bold")

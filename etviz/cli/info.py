@@ -44,10 +44,7 @@ def info(
 
 
 def describe(files: given.Artifacts) -> dict[str, Any]:
-    """The content of the artifacts as plain data.
-
-    An `EtvizError` if a file is missing or damaged, or belongs to another program than the others.
-    """
+    """An `EtvizError` if a file is missing or damaged, or belongs to another program than the others."""
     factor = scale_factor(files.clock)
     artifacts = files.open(checked=False)
     methods = artifacts.methods if files.method is None else [artifacts.method(files.method)]

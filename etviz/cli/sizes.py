@@ -38,7 +38,7 @@ def is_program(path: Path) -> bool:
 
 
 def needs(path: Path, executions: int = 1) -> dict[str, Any]:
-    """The needs of each method of a program for some executions, as plain data; an `ArtifactError` for damage."""
+    """Raises `ArtifactError` for damage."""
     program = bundled_or_plain(path)
     return {
         "path": str(path),

@@ -46,7 +46,6 @@ def why(
 
 
 def _status(body: dict[str, Any]) -> int:
-    """1 if an operator is at fault or an output is wrong, `_UNKNOWN` if that is not known, else 0."""
     if body["culprit"] is not None or body["level"] == "bad":
         return 1
     return _UNKNOWN if body["level"] == "unknown" else 0

@@ -1,4 +1,4 @@
-"""The gate for continuous integration: limits on an Inspection's numbers, and result files that CI systems read."""
+"""The gate for continuous integration."""
 
 from __future__ import annotations
 

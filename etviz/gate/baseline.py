@@ -1,6 +1,5 @@
 """A baseline: an earlier run's errors, and if wanted its bits on several classes of devices, in one JSON file.
 
-A check fails on what became worse; for a class of devices with stored bits, also at the first value with other bits.
 Rows are named by operator, module and position among equal names, so that a new instruction does not shift all others.
 """
 
@@ -31,8 +30,8 @@ _DOCUMENT: Final = Document(
 class Baseline:
     """The stored numbers and bits.
 
-    `rows` has, by `row_keys`, the row's known metrics; `names` the row's name for people, in program order; `bits`, by
-    class of devices and key, the hash of the value; `inputs` the hash of the inputs of these runs, empty without bits.
+    `rows` has, by `row_keys`, the row's known metrics; `names` the row's name for people; `bits`, by class of devices
+    and key, the hash of the value; `inputs` the hash of the inputs, empty without bits.
     """
 
     rows: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -84,10 +83,9 @@ def bits_of(analysis: Analysis) -> dict[str, str]:
 
 
 def write_baseline(analysis: Analysis, path: PathLike, device: str = "", before: Baseline | None = None) -> None:
-    """Write a run as a baseline; with a class of devices also its bits, beside the bits of the classes `before`.
+    """Write a run as a baseline; for a class of devices its bits, beside those `before`.
 
-    A `UsageError` if nothing was compared, or the other classes of devices ran on other inputs; an `ArtifactError` if
-    the file can't be written.
+    A `UsageError` if nothing was compared, or the other classes ran on other inputs.
     """
     own = baseline_of(analysis, device)
     if before is not None and before.bits and not device:
@@ -101,7 +99,7 @@ def write_baseline(analysis: Analysis, path: PathLike, device: str = "", before:
 
 
 def read_baseline(path: PathLike) -> Baseline:
-    """Read a baseline; an `ArtifactError` if it is missing, damaged or of another version."""
+    """Raises `ArtifactError` if the file is missing, damaged or of another version."""
     body = _DOCUMENT.read(path)
     try:
         rows = {

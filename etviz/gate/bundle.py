@@ -1,4 +1,4 @@
-"""BundledPrograms: a program with test sets and expected outputs; written, run and verified."""
+"""BundledPrograms: a program with test sets and expected outputs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 RTOL: Final = 1e-3
 """Relative tolerance of ExecuTorch's documents and of its example_runner."""
 ATOL: Final = 1e-5
-"""Absolute tolerance of ExecuTorch's documents and of its example_runner."""
+"""Absolute tolerance, as `RTOL`."""
 COLUMNS: Final = (
     "method",
     "test_set",
@@ -185,7 +185,7 @@ def verify(
 ) -> pd.DataFrame:
     """Run a BundledProgram's test sets here, and compare their outputs with the expected ones.
 
-    An element is verified as upstream does it: both NaN, the same infinity, or ``|expected − found| ≤ atol +
+    As upstream does it, an element is verified if both are NaN, the same infinity, or ``|expected − found| ≤ atol +
     rtol·|found|`` in the arithmetic of its dtype (half precision in float64); every other dtype bit for bit. The test
     sets of a method run in order in one process, so mutable buffers keep their state.
 
@@ -202,9 +202,9 @@ def verify(
 
     Returns
     -------
-    A row for each output of each test set: ``verified``, the number of ``elements`` and how many are ``off``; for the
-    worst of them its ``index`` (a tuple), the value ``found`` and the ``expected`` one; ``max_abs``, the largest
-    difference (NaN where nothing finite can be subtracted); and the ``reason`` where outputs can't be compared.
+    A row for each output of each test set: ``verified``, the number of ``elements`` and how many are ``off``; of the
+    worst one its ``index`` (a tuple), the value ``found`` and the ``expected`` one; ``max_abs``, the largest difference
+    (NaN where nothing finite can be subtracted); and the ``reason`` where outputs can't be compared.
 
     Raises
     ------

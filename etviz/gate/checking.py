@@ -1,6 +1,6 @@
 """Checks an Inspection against rules and a baseline: a case for each gap row, and its violations.
 
-An output, a limit, an instruction or a row of the baseline that nothing could be compared with fails.
+An output, limit, instruction or baseline row that nothing could be compared with fails.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NOT_EXECUTED: Final = "it was not executed"
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One demand that is not met, the found and the allowed value."""
+    """One demand that is not met."""
 
     demand: str
     found: float
@@ -82,20 +82,9 @@ class CheckResult:
 def check(analysis: Analysis, rules: Rules, baseline: Baseline | None = None, device: str = "") -> CheckResult:
     """Check the final outputs, the operators, the coverage and every gap row: a case for each.
 
-    Parameters
-    ----------
-    rules
-        Limits. A metric that is not known (NaN) keeps a limit, as long as the limit meets another row; a value of
-        another shape, or that is NaN or Inf where the reference is not, fails under any limits.
-    baseline
-        Values that became worse by more than `Rules.factor` fail, and stored rows that this run lacks.
-    device
-        Class of devices: the run must give the bits that the baseline stores for it.
-
-    Raises
-    ------
-    UsageError
-        If the baseline has no bits of the class of devices, or they are of other inputs.
+    An unknown metric (NaN) keeps a limit, as long as the limit meets another row; a value of another shape, or that is
+    NaN or Inf where the reference is not, fails under any limits. Stored rows that this run lacks fail. The run must
+    give the bits that the baseline stores for a `device`; a `UsageError` if it has none, or they are of other inputs.
     """
     gaps, title, verdict = analysis.gaps, analysis.title, analysis.digest.verdict
     keys = row_keys(gaps)
@@ -176,7 +165,6 @@ def _missing(keys: Sequence[str], baseline: Baseline) -> Iterator[Violation]:
 
 
 def _bits(analysis: Analysis, baseline: Baseline, device: str) -> tuple[Case, list[str]]:
-    """The case of a class of devices, and where the run parts from every other class."""
     if device not in baseline.bits:
         known = ", ".join(baseline.bits) or "none"
         raise UsageError(

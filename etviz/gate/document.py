@@ -1,4 +1,4 @@
-"""JSON files of earlier runs for the gate, which state their format and version."""
+"""JSON files for the gate, which state their format and version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Document:
     advice: str
 
     def read(self, path: PathLike) -> dict[str, Any]:
-        """The content of a file; an `ArtifactError` if it is missing, damaged, or of another kind or version."""
+        """An `ArtifactError` if the file is missing, damaged, or of another kind or version."""
         with open_artifact(path, self.name, self.advice) as data:
             if len(data) > _LARGEST:
                 raise ArtifactError(path, f"it is larger than {self.name} can be", self.advice)
@@ -38,7 +38,7 @@ class Document:
         return body
 
     def write(self, path: PathLike, content: dict[str, Any]) -> None:
-        """Write a file, whole or not at all; an `ArtifactError` if it can't be written."""
+        """An `ArtifactError` if the file can't be written."""
         body = {"format": self.form, "version": self.version, **content}
         with whole_file(path, self.name) as partial:
             partial.write_text(json.dumps(body, indent=1, allow_nan=False) + "\n", encoding="utf-8")

@@ -22,7 +22,7 @@ _SHOWN: Final = 20
 
 
 def write_junit(result: CheckResult, path: PathLike, seconds: float = 0.0) -> None:
-    """Write JUnit XML, whole or not at all, a case for each checked row; an `ArtifactError` if it fails."""
+    """JUnit XML with a case for each checked row; an `ArtifactError` if writing fails."""
     counts = {"tests": len(result.cases), "failures": len(result.failures), "errors": 0, "skipped": 0}
     about = {name: str(value) for name, value in counts.items()} | {"time": f"{seconds:.3f}"}
     suites = ET.Element("testsuites", {"name": "etviz check", **about})
@@ -41,7 +41,7 @@ def write_junit(result: CheckResult, path: PathLike, seconds: float = 0.0) -> No
 
 
 def to_json(result: CheckResult) -> dict[str, Any]:
-    """The check as plain data. Infinite numbers are texts (``"inf"``), unknown ones None."""
+    """Infinite numbers are texts (``"inf"``), unknown ones None."""
     return {
         "format": "etviz-check",
         "version": 1,
@@ -55,7 +55,6 @@ def to_json(result: CheckResult) -> dict[str, Any]:
 
 
 def write_json(result: CheckResult, path: PathLike) -> None:
-    """Write `to_json`; an `ArtifactError` if the file can't be written."""
     with whole_file(path, "the JSON file") as partial:
         partial.write_text(json.dumps(to_json(result), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 

@@ -55,7 +55,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Limits for the rows whose operator and dtype fit the patterns (shell patterns, ``*`` fits all)."""
+    """Limits for the rows whose operator and dtype fit the shell patterns."""
 
     limits: tuple[Limit, ...]
     operator: str = "*"
@@ -69,22 +69,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The demands of a check.
+    """The demands of a check; for each column the last fitting rule decides.
 
-    Attributes
-    ----------
-    rules
-        In order; for each column the last fitting rule decides.
-    outputs
-        Every final output must be compared, and match its reference.
-    operators
-        No operator may add more error than its precision explains, and the `.pte` must hold the reference's weights.
-    min_compared
-        Least share of instructions that must be compared, 0 to 1; None demands all that have a limit.
-    factor
-        With a baseline: how many times worse than the stored value a value may be.
-    path
-        Their file; empty without one.
+    `min_compared` is the least share of instructions that must be compared, 0 to 1; None demands all that have a limit.
+    `factor` is how many times worse than the baseline's a value may be.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -101,7 +89,6 @@ class Rules:
             raise UsageError(f"factor must be a positive number, found {self.factor:g}")
 
     def limits_of(self, row: Any) -> list[Limit]:
-        """The limits that a gap row has to keep, one for each column and direction."""
         found: dict[tuple[str, bool], Limit] = {}
         for rule in self.rules:
             if rule.fits(row):
@@ -109,7 +96,7 @@ class Rules:
         return list(found.values())
 
     def with_flags(self, limits: Mapping[str, float], **options: Any) -> Rules:
-        """These rules with overriding limits from flags; a `UsageError` if a limit's name or number makes no sense."""
+        """Limits from flags override; a `UsageError` if a limit's name or number makes no sense."""
         given = tuple(_limit(name, value, "") for name, value in limits.items())
         known = {name: value for name, value in options.items() if value is not None}
         rules = (*self.rules, Rule(given)) if given else self.rules
@@ -190,9 +177,9 @@ def read_rules(path: PathLike) -> Rules:
 def find_rules(start: Path, judged: Path | None = None) -> Path | None:
     """The nearest etviz.toml, or pyproject.toml with a ``[tool.etviz.check]``, in a folder or above it.
 
-    The search ends at the root of the folder's repository; outside a repository only the folder itself counts. The
-    folder of the artifacts, `judged`, is skipped: artifacts do not bring the rules that they are checked against. A
-    link that leads there is a `UsageError`.
+    The search ends at the repository's root; outside a repository only the folder itself counts. The folder of the
+    artifacts, `judged`, is skipped: artifacts do not bring the rules that they are checked against. A link that leads
+    there is a `UsageError`.
     """
     for folder in _within_repository(start.resolve()):
         if judged is not None and folder == judged.resolve():
@@ -231,7 +218,6 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def checked() -> frozenset[str]:
-    """Columns of `gaps` that can have a limit."""
     return frozenset((*METRICS, *(f"introduced_{name}" for name in METRICS)))
 
 

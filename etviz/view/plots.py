@@ -1,4 +1,4 @@
-"""Matplotlib figures of an Inspection, for papers, logs and slides: the widget's charts without a browser.
+"""Matplotlib figures of an Inspection: the widget's charts without a browser.
 
 The colours suit colour-blind readers and any background; the rest follows the current matplotlib style.
 """
@@ -51,16 +51,11 @@ class Plots:
 
     @during("drawing a figure")
     def gaps(self, ax: Axes | None = None) -> Axes:
-        """Severity along the program, as the view's profile shows it.
+        """Severity along the program, as the view's profile shows it; `UsageError` if no value was compared.
 
         The total is a line; stems show the error that each operator introduces, coloured by how bad it is for its
-        precision. Limits are dashed, the range that rounding explains is shaded, modules are bands, and the worst rows
-        are named. Unread values are left out.
-
-        Raises
-        ------
-        UsageError
-            If no value was compared.
+        precision. Limits are dashed, the range that rounding explains is shaded, modules are bands. Unread values are
+        left out.
         """
         from matplotlib.ticker import MaxNLocator
 
@@ -235,12 +230,7 @@ class Plots:
         """A heat map of execution × layer, for example the decode steps of a language model.
 
         Each cell shows its worst value of the metric `by`, grey ones have no number. Layers are modules in program
-        order, in as much detail as fits.
-
-        Raises
-        ------
-        UsageError
-            If the metric does not exist, or no value was compared.
+        order, in as much detail as fits. Raises `UsageError` if the metric does not exist, or no value was compared.
         """
         from matplotlib.colors import LogNorm
         from matplotlib.ticker import MaxNLocator
@@ -272,7 +262,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def step_table(rows: pd.DataFrame, by: str) -> pd.DataFrame:
-    """The worst value of a metric for each execution (rows, numbered) and layer (columns, in program order)."""
+    """The worst value of a metric for each execution (rows) and layer (columns, in program order)."""
     ordered = rows.sort_values(["event_block", "instruction"], kind="stable")
     paths = ordered["module"].fillna("").replace("", "(model)")
     names = paths
@@ -358,14 +348,9 @@ def _row_title(analysis: Analysis, row: Any) -> str:
 
 
 def save(draw: Callable[..., Axes], path: str | os.PathLike[str], *arguments: Any) -> Path:
-    """Draw into a new figure and write it in the format of the suffix.
+    """Draw a figure and write it in the format of the suffix.
 
-    Raises
-    ------
-    UsageError
-        If matplotlib does not know the format.
-    ArtifactError
-        If the file can't be written.
+    A `UsageError` if matplotlib does not know the format, an `ArtifactError` if the file can't be written.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -21,7 +21,7 @@ _SCALARS: Final = {bool: "bool", int: "int", float: "double"}
 
 
 class ValueWriter:
-    """Writes tensors into a debug buffer; if not `readable`, those of two and more dimensions are left out."""
+    """Writes tensors into a debug buffer; without `readable`, it leaves out tensors of unknown memory order."""
 
     def __init__(self, path: Path, *, readable: bool = True, append: bool = False) -> None:
         self.path, self._readable = path, readable

@@ -118,7 +118,7 @@ class Contribution:
         self.difference = difference.float() if 1e-30 < largest < 1e30 else difference
 
     def collect(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
-        """Returns the gradient without its non-finite elements, None if it has no such elements."""
+        """Returns the gradient without its non-finite elements, None if all are finite."""
         if gradient is None:
             return None
         clean = None

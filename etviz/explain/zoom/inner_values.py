@@ -58,7 +58,7 @@ class Logged:
 class ZoomSubject:
     """One delegate call that is zoomed into, with its runtime inputs and outputs.
 
-    `fixed` are its constant inputs by position, as the reference has them; `constants` those that differ in the `.pte`.
+    `fixed` are its constant inputs by position, as the reference has them; `constants` differ in the `.pte`.
     `unjudged` says why the reference's inputs of the call are not known.
     """
 
@@ -262,7 +262,7 @@ def _deviation(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class JoinedValues:
-    """`parts` has, by an operator without a value, the one that it is part of; `strange` has no operator."""
+    """`parts` has, by an operator without a value, the whole that has one; `strange` has no operator."""
 
     values: dict[str, tuple[Identifier, Any]]
     parts: dict[str, str]

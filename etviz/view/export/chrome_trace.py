@@ -1,9 +1,7 @@
 """A Chrome trace of the timed events, for Perfetto and chrome://tracing.
 
-Tracks: the framework's events, the portable kernels, the calls of each backend, and the operators that a backend timed
-inside its calls. A small gap parts executions, because separate processes have no common zero. Every call carries the
-gap of its worst output. The format is "Trace Event Format" (Google): complete events (``"ph": "X"``), `ts` and `dur` in
-µs.
+A small gap parts executions, because separate processes have no common zero. Every call carries the gap of its worst
+output. The format is "Trace Event Format" (Google): complete events (``"ph": "X"``), `ts` and `dur` in µs.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ def write_chrome_trace(analysis: Analysis, path: PathLike) -> Path:
 
 
 def chrome_trace(analysis: Analysis) -> dict[str, Any]:
-    """The trace in the JSON object format, without NaN and infinities."""
+    """The trace as JSON, without NaN and infinities."""
     about, profile = _Instructions(analysis), analysis.profile
     runs, count = analysis.tables.coverage["event_block"].unique().tolist(), 0
     tracks, events, begin = Tracks(), [], 0.0
@@ -128,7 +126,7 @@ def _names(title: str, tracks: Tracks) -> list[Event]:
 
 _FIRST: Final = ("framework", "portable kernels")
 _SLACK_US: Final = 1e-6
-"""Ends that are the same tick may differ by the rounding of the sum of start and duration."""
+"""Microseconds: ends that are the same tick may differ by the rounding of start plus duration."""
 
 
 @dataclass(slots=True)
@@ -140,9 +138,7 @@ class Tracks:
     _open: dict[int, list[float]] = field(default_factory=dict)
 
     def lane(self, name: str, start: float, length: float) -> int:
-        """Number of an event's track, new if it would cross another event.
-
-        Events come by start, the longer one first.
+        """Number of an event's track, new if it would cross another event; events come by start, the longer first.
 
         Examples
         --------
@@ -168,6 +164,6 @@ class Tracks:
         return number
 
     def place(self, name: str) -> int:
-        """A track's place from the top: framework, kernels, then each backend with its operators below."""
+        """Place from the top: framework, kernels, then each backend with its operators below."""
         order = sorted(self.names.values(), key=lambda one: (_FIRST.index(one) if one in _FIRST else len(_FIRST), one))
         return order.index(name)

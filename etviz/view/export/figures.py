@@ -1,4 +1,4 @@
-"""The figures of a gap row as JSON can hold them, for the files that other tools read."""
+"""The figures of a gap row as JSON can hold them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def figures(row: Mapping[Any, Any]) -> dict[str, float | str]:
 
 
 def worst_of(gaps: pd.DataFrame, keys: Iterable[Any]) -> dict[Any, Any]:
-    """The worst row by severity of each of the `keys`, one for each row of `gaps`."""
+    """The worst row by severity of each key; `keys` has one for each row of `gaps`."""
     by_row = dict(zip(gaps.index, keys, strict=True))
     worst: dict[Any, Any] = {}
     for at, row in rank(gaps, "severity").iterrows():

@@ -1,8 +1,7 @@
 """Files for Google's Model Explorer: the graph, and node data that colours it by error.
 
-The graph, a `GraphCollection`, has a node for each instruction and each operator inside a delegate, in layers by module
-and delegate. The `ModelNodeData` has a value per node id, one file per metric. The forms follow `graph_builder.py` and
-`node_data_builder.py` in ``ai-edge-model-explorer`` 0.1.
+The forms follow `graph_builder.py` and `node_data_builder.py` in ``ai-edge-model-explorer`` 0.1. `ModelNodeData` has a
+value per node id, one file per metric.
 """
 
 from __future__ import annotations
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from etviz.graph.tree import Tree
 
 NODE_DATA: Final = ("severity", "introduced_severity")
-"""Metrics that node data is written for."""
-
 _COLORS: Final = ("#f4f5f6", "#f3d27a", "#e8893c", "#b3202c")
 """None, suspicious, bad, worst."""
 _WORST: Final = {"bgColor": "#5c0a1a", "textColor": "#ffffff"}
@@ -58,7 +55,7 @@ def write_model_explorer(analysis: Analysis, path: PathLike) -> list[Path]:
 
 
 def collection(analysis: Analysis, rows: Mapping[int, Any]) -> Json:
-    """The graph as a `GraphCollection`; `rows` has the worst gap row of each node of the tree."""
+    """`rows` has the worst gap row of each node of the tree."""
     tree = analysis.tree
     edges = _shown_edges(tree, analysis.edges)
     spaces = _namespaces(tree)
@@ -132,7 +129,7 @@ def _shown_edges(tree: Tree, edges: list[DataEdge]) -> dict[int, list[DataEdge]]
 
 
 def _namespaces(tree: Tree) -> list[str]:
-    """Modules, then the delegate, which stands in the module that all of its operators come from."""
+    """Modules, then the delegate, in the module that all of its operators come from."""
     spaces = ["/".join(_part(part) for part in module.split(".") if part) for module in tree.module]
     for node, kind in enumerate(tree.kind):
         inside = range(node + 1, node + tree.size[node])

@@ -1,7 +1,4 @@
-"""The delegated graph as SVG: a box for each instruction and each operator inside a delegate, coloured by its level.
-
-Each box stands below all that it reads; a delegate is a box around its operators.
-"""
+"""The delegated graph as SVG; each box stands below all that it reads, a delegate around its operators."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ _LONGEST: Final = 28
 
 @dataclass(slots=True)
 class _Box:
-    """A node of the tree with its place, in pixels from the corner of the box around it."""
+    """A node with its place, in pixels from the corner of the box around it."""
 
     node: int
     width: float = _WIDTH
@@ -121,7 +118,6 @@ def _place(box: _Box, x: float, y: float, places: dict[int, tuple[float, float, 
 
 
 def _drawn(edges: Iterable[DataEdge], places: Mapping[int, Any]) -> list[DataEdge]:
-    """The edges between boxes that do not contain each other."""
     pairs = {(edge.source, edge.target): edge for edge in edges if edge.source < edge.target}
     ends = {node: node + 1 for node in places}
     for node, (_, _, box) in places.items():

@@ -24,7 +24,7 @@ def pack(
     missing: Mapping[int, str],
     answers: Mapping[tuple[str, int], Answer] | None = None,
 ) -> bytes:
-    """Compress `laid_out` as gzip, with the same bytes for the same answers."""
+    """As gzip, with the same bytes for the same answers."""
     return gzip.compress(laid_out(payload, tensors, missing, answers), _LEVEL, mtime=0)
 
 
@@ -36,9 +36,8 @@ def laid_out(
 ) -> bytes:
     """The answers to all questions of a report, in one block; the same bytes for the same answers.
 
-    `missing` has reasons by row; `answers` the answers to other questions, by method and row, with a view's initial
-    parameters. A report of several methods holds the others' reports, each as the only buffer of an answer to
-    ``method``.
+    `missing` has reasons by row; `answers` the answers to other questions, by method and row. Reports of further
+    methods are each the only buffer of an answer to ``method``.
     """
     held: list[bytes] = []
 

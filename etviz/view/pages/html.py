@@ -1,7 +1,7 @@
 """HTML files that request nothing, and run nothing but their view.
 
-Other people's text (names, stack traces, file names) reaches a page escaped, or compressed in base64. The
-content-security policy names the hashes of the only style sheet and script.
+Other people's text reaches a page escaped, or compressed in base64. The content-security policy names the hashes of the
+only style sheet and script.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from etviz.errors import ArtifactError
 from etviz.text import markup
 
 STATIC: Final = Path(__file__).parents[1] / "static"
-"""Folder of the built front end."""
-
 _POLICY: Final = "default-src 'none'; style-src '{style}'; base-uri 'none'; form-action 'none'"
 _SCRIPT_POLICY: Final = "; script-src '{script}'; require-trusted-types-for 'script'; trusted-types 'none'"
 _PAGE: Final = """\
@@ -41,10 +39,7 @@ _PAGE: Final = """\
 
 
 def html_page(title: str, style: str, body: str, script: str = "") -> bytes:
-    """A whole page: `title` is plain text, `script` the only script.
-
-    `body` is HTML without style attributes: the policy forbids them.
-    """
+    """A whole page: `title` is plain text, `body` HTML without style attributes, which the policy forbids."""
     style = _harmless(style, r"<(?=/style)", r"\\3C ")
     policy = _POLICY.format(style=_hash(style))
     if script:
@@ -57,7 +52,7 @@ def html_page(title: str, style: str, body: str, script: str = "") -> bytes:
 
 
 def view_page(title: str, summary: str, data: bytes) -> bytes:
-    """A page with the linked view; `summary` is HTML for paper, without scripts, and until the view is ready."""
+    """`summary` is HTML for paper, without scripts, and until the view is ready."""
     held = base64.b64encode(data).decode("ascii")
     body = f'<div id="etviz"></div>\n{summary}\n<script type="application/octet-stream" id="etviz-data">{held}</script>'
     return html_page(title, _asset("report.css"), body, _asset("report.js"))
@@ -74,7 +69,7 @@ def _asset(name: str) -> str:
 
 
 def _harmless(source: str, ends: str, instead: str) -> str:
-    """Escape, inside strings, the start of text that would end the element or change its parsing."""
+    """Escape, inside strings, text that would end the element or change its parsing."""
     return re.sub(ends, instead, source, flags=re.IGNORECASE)
 
 

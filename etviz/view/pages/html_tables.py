@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from etviz.analysis.summary import Summary
 
 MARKS: Final = {"ok": "✓", "warn": "!", "bad": "✗", "unknown": "?"}
-"""A sign for each level of a summary."""
-
 STATIC_TABLE: Final = "etviz-static"
 """Class by which js/labextension/fallback.ts finds the table to show for a view without its kernel."""
 _ROWS: Final = 10
@@ -61,7 +59,7 @@ def _table(columns: Sequence[_Column], attributes: str = "") -> str:
 
 
 def html_table(analysis: Analysis, rows: int = _ROWS) -> str:
-    """Verdict, finding, facts and the worst rows as HTML with inline styles; every text is escaped."""
+    """Verdict, finding, facts and the worst rows, with inline styles; every text is escaped."""
     digest = analysis.digest
     head = f"<p><b>{MARKS[digest.level]} {markup(analysis.title)}</b> — {markup(digest.verdict)}</p>"
     head += html_finding(analysis)
@@ -79,7 +77,7 @@ def html_facts(digest: Summary) -> str:
 
 
 def worst_table(analysis: Analysis, rows: int, *, styled: bool = True) -> str:
-    """The worst rows as a table, empty where nothing was compared; unstyled for pages with a style sheet and policy."""
+    """Empty where nothing was compared; unstyled for pages with a style sheet and policy."""
     worst = analysis.worst(rows)
     if worst.empty:
         return ""
@@ -108,7 +106,6 @@ def _breakable(text: str) -> str:
 
 
 def comparison_summary(verdicts: Mapping[str, Summary], table: pd.DataFrame, worst: pd.DataFrame, by: str) -> str:
-    """Programs side by side without a script: verdicts by label, what became worse, and every operator."""
     body = [f"<h1>{markup('etviz: ' + ', '.join(verdicts))}</h1>", _verdicts(verdicts)]
     if len(worst):
         body += ["<h2>What became worse</h2>", _side_by_side(list(verdicts), worst, by)]
@@ -121,7 +118,6 @@ def comparison_fragment(verdicts: Mapping[str, Summary], worst: pd.DataFrame, by
 
 
 def tokens_summary(title: str, level: str, text: str, steps: pd.DataFrame, more: str = "") -> str:
-    """The tokens of a language model without a script: verdict, flips, the largest KL, `more` HTML."""
     body = f"<h1>{markup(title)}</h1>{_tokens(level, text, steps)}{more}"
     return f'<main class="etv-summary" data-level="{level}">{body}</main>'
 

@@ -1,4 +1,4 @@
-"""The severity profile as SVG, for pages without scripts and for paper; the view draws its own."""
+"""The severity profile as SVG, for pages without scripts and for paper."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST: Final = 900
 def profile_svg(analysis: Analysis) -> str:
     """Introduced severity (else the total) along the program; empty where no severity is known.
 
-    Presentation attributes are used, since the policy of a report forbids style attributes.
+    Presentation attributes are used, since a report's policy forbids style attributes.
     """
     tables = analysis.tables
     gaps = analysis.gaps

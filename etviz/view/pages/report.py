@@ -1,7 +1,6 @@
-"""The HTML report: one file that opens anywhere, without a kernel and without the network.
+"""The HTML report: one file that opens without a kernel and without the network.
 
-It holds the notebook's view and precomputed answers of a kernel; `TENSORS` controls their number. Without scripts, and
-on paper, the page shows the verdict, the finding, the facts and the worst rows.
+It holds the notebook's view and precomputed answers of a kernel; `TENSORS` controls their number.
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ DETAILED: Final = 50
 """Number of rows, and of rows inside each zoomed delegate, whose worst elements a ``worst`` report lists."""
 
 MAPPED: Final = 20
-"""Rows whose error map, error by channel and scatter a ``worst`` report holds."""
+"""Number of rows whose error map, error by channel and scatter a ``worst`` report holds."""
 
 _MAP_SIZE: Final = 128
 _IMAGE: Final = 4
 """Dimensions of a batch of images, whose channels are the second axis; other tensors have them last."""
 
 _TIMED: Final = 20_000
-"""Maximum number of timed events in a report, beside the typical execution's."""
+"""Maximum number of timed events, beside the typical execution's."""
 _SCANNED: Final = 50
-"""Rows of the table that a timeline looks through in the time that one event takes."""
+"""Rows that a timeline looks through in the time that one event takes."""
 
 _PRINTED: Final = 25
 
@@ -83,8 +82,8 @@ def report_page(
 ) -> bytes:
     """The page in UTF-8.
 
-    `others` are further methods of the program, or calls, to choose from; `names` label all (the methods' by default),
-    and `adds` has a function for each that adds to its payload.
+    `others` are further methods, or calls, to choose from; `names` label all; `adds` has a function for each that adds
+    to its payload.
     """
     methods = list(names) or [one.findings.shown_method for one in (analysis, *others)]
     held: dict[tuple[str, int], Answer] = {}
@@ -186,8 +185,8 @@ _FRAME: Final = (
 def embedded_html(analysis: Analysis, height: int) -> str:
     """The report as the output of a cell, which survives in the HTML of nbconvert without a kernel.
 
-    It is a sandboxed iframe within ``etviz.options.embed_megabytes``, or the worst rows if it is too large without
-    tensors. There is no widget beside it: nbconvert stores the state of every widget and then shows an empty one.
+    An iframe within ``etviz.options.embed_megabytes``, else the worst rows. There is no widget beside it: nbconvert
+    stores the state of every widget and then shows an empty one.
     """
 
     def page_with(tensors: str) -> bytes:
@@ -197,7 +196,7 @@ def embedded_html(analysis: Analysis, height: int) -> str:
 
 
 def framed(title: str, height: int, page_with: Callable[[str], bytes], table: str) -> str:
-    """The largest page within the limit in an iframe; `page_with` makes it with one of `TENSORS`, else `table`."""
+    """The largest page within the limit in an iframe, else `table`."""
     limit = options.embed_megabytes * _MEGABYTE
     for tensors in reversed(TENSORS[: TENSORS.index(options.embed_tensors) + 1]):
         page = escape(page_with(tensors).decode("utf-8"))

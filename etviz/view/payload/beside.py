@@ -1,4 +1,4 @@
-"""Other programs beside the one of a view: columns, ratios, trees and histograms, joined row by row.
+"""Other programs beside the one of a view, joined row by row.
 
 The first program's rows keep their places, so every question about a row works here too; others' extra rows follow.
 """
@@ -41,8 +41,7 @@ def beside_names(programs: int) -> set[str]:
 class Beside:
     """Programs beside a first one, whose label comes first.
 
-    `frames` has the compared rows of every program, with those inside its delegates; `joined` a row for each operator:
-    its row number in every program, -1 if the program has none.
+    `joined` has a row for each operator: its row number in every program, -1 if the program has none.
     """
 
     labels: tuple[str, ...]
@@ -52,7 +51,7 @@ class Beside:
     title: str
 
     def added(self) -> pd.DataFrame:
-        """Rows of operators that the first program does not have, in the order of the join."""
+        """Rows of operators that the first program does not have."""
         records = []
         for places in self.joined[self.joined[:, 0] < 0]:
             at = next(k for k, place in enumerate(places) if place >= 0)
@@ -72,7 +71,7 @@ class Beside:
         return found
 
     def add_columns(self, rows: pd.DataFrame, added: int) -> list[Column]:
-        """Add severities and ratios to the rows of a view; returns their formats."""
+        """Add severities and ratios; returns their formats."""
         columns: list[Column] = []
         rated = next((name for name in _RATED if self._all_know(name, rows)), "")
         base = rows[rated].clip(lower=1.0).where(rows["status"] != MISMATCH, math.inf) if rated else None
@@ -147,7 +146,7 @@ class Beside:
         return found
 
     def trees(self, rows: int, added: int) -> list[tuple[str, Analysis, pd.DataFrame]]:
-        """Label, program, and the program's rows in the order of the view; missing rows are empty."""
+        """Label, program, and its rows in the order of the view; missing rows are empty."""
         found = []
         parts = zip(self.labels[1:], self.others, self.frames[1:], self.places(rows, added), strict=True)
         for label, other, table, places in parts:

@@ -10,7 +10,7 @@ from etviz.tensors.metrics import METRICS, Metric
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of the table, as the view needs it (see the contract in `payload.py`)."""
+    """One column of the table (see the contract in `payload.py`)."""
 
     name: str
     label: str

@@ -48,7 +48,6 @@ def add_introduced_part(rows: pd.DataFrame) -> None:
 
 
 def add_attribution(analysis: Analysis, rows: pd.DataFrame) -> dict[str, Any] | None:
-    """Add the column ``attribution``; returns its description, None without an attribution."""
     frame = analysis.attributions.last
     if frame is None:
         return None
@@ -112,7 +111,6 @@ QUANTIZATION_COLUMNS: Final = (
 
 
 def quantized_rows(analysis: Analysis) -> tuple[Mapping[int, RowSplit], str]:
-    """The split by gap row, empty where the float model is not known; and an error's text."""
     if not analysis.quantization.known:
         return {}, ""
     try:
@@ -122,7 +120,7 @@ def quantized_rows(analysis: Analysis) -> tuple[Mapping[int, RowSplit], str]:
 
 
 def add_quantization(analysis: Analysis, rows: pd.DataFrame) -> list[str]:
-    """Add the known columns to a table of rows; returns notes for the header."""
+    """Add the known columns; returns notes for the header."""
     found, problem = quantized_rows(analysis)
     if found:
         for column in QUANTIZATION_COLUMNS:
@@ -134,13 +132,13 @@ def add_quantization(analysis: Analysis, rows: pd.DataFrame) -> list[str]:
 
 
 def float_values(analysis: Analysis, row: int) -> Any | None:
-    """The float model's values of a gap row in the row's own units; None if unknown."""
+    """The float model's values in the row's own units."""
     item = quantized_rows(analysis)[0].get(row)
     return None if item is None else item.comparable()
 
 
 def quantization_answer(analysis: Analysis, row: int, counts: dict[str, Any] | None) -> dict[str, Any] | None:
-    """``quantization`` of the contract's `tensor`: the grid in the row's own units, and counts of the float values.
+    """``quantization`` of the contract's `tensor`: grid and counts of the float values, in the row's own units.
 
     A row of integers has the range ``qmin … qmax``, any other the numbers that these stand for.
     """

@@ -1,8 +1,8 @@
 """One columnar payload for the cell, the side panel and the report.
 
 Numbers travel as raw little-endian buffers, texts as int32 codes into sorted dictionaries, so that a view sorts by
-code. The description is JSON: ``{"buffer": k, "dtype": "float64", "length": n}`` names a buffer; single numbers that
-JSON lacks are ``"nan"``, ``"inf"``, ``"-inf"``.
+code. In the JSON, ``{"buffer": k, "dtype": "float64", "length": n}`` names a buffer; single numbers that JSON lacks are
+``"nan"``, ``"inf"``, ``"-inf"``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 INNER: Final = "inner_name"
-"""Column with the name of an inner row's operator, the key to its node in the trees; empty for other rows."""
+"""Column with the name of an inner row's operator, the key to its node in the trees."""
 UNUSED: Final = "unused"
 """Column with 1 for values that no operator reads."""
 RAW: Final = "raw_op"
@@ -49,7 +49,6 @@ RAW: Final = "raw_op"
 ADDRESS: Final = "row"
 """Column with the first part of a row's name."""
 RUN: Final = "run"
-"""Column with the number of a row's execution."""
 LIMITED: Final = ("severity", "introduced_severity")
 """Columns whose limits differ from row to row."""
 LIMITS: Final = ("_look", "_fault")
@@ -74,7 +73,7 @@ def table_rows(analysis: Analysis) -> tuple[pd.DataFrame, int]:
 
 
 def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dict[str, Any], list[bytes]]:
-    """All that the view shows before it asks for a tensor, with programs `beside` it: description, buffers."""
+    """All that the view shows before it asks for a tensor."""
     buffers = Buffers()
     rows, compared = table_rows(analysis)
     digest = analysis.digest
@@ -261,7 +260,7 @@ def _node_names(tree: Tree, rows: pd.DataFrame) -> tuple[list[str], list[str]]:
 
 
 def compared_rows(analysis: Analysis) -> pd.DataFrame:
-    """Gap rows, then the rows of every zoomed delegate, which stand at the delegate's instruction."""
+    """Gap rows, then those of zoomed delegates, which stand at the delegate's instruction."""
     frames = []
     for _, call, tables in analysis.rows.parts():
         names = [gap.node.name for gap in tables.gaps] if call is not None else ""

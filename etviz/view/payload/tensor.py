@@ -85,7 +85,6 @@ def _row(params: dict[str, Any]) -> int:
 
 
 BUILDERS: Final = {"error_map": build_error_map, "scatter": build_scatter, "channels": build_channels}
-"""Builders of answers by question."""
 
 
 def build_tensor(

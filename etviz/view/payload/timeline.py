@@ -1,7 +1,6 @@
 """One execution on a time axis: calls, and below each call the events inside.
 
-Levels, from the top: framework events, calls, events inside a call; overlapping events go further down. Operators that
-a backend timed with another clock start with their call.
+Operators that a backend timed with another clock start with their call.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from etviz.artifacts.etdump.etdump import ProfileEvents
 
 KINDS: Final = ("framework", "call", "operator", "kernel")
-"""Framework events, calls of an instruction, operators inside a delegate, and kernels inside a call."""
+"""Framework events, calls, operators inside a delegate, and kernels inside a call."""
 _FRAMEWORK, _CALL, _OPERATOR, _KERNEL = range(len(KINDS))
 _LEVELS: Final = (0, 1, 2, 2)
 _SLACK: Final = 1e-9
@@ -76,7 +75,7 @@ def _settle(
     start: npt.NDArray[np.float64],
     length: npt.NDArray[np.float64],
 ) -> bool:
-    """Move, in the arrays, operators of another clock than the runtime's below their call; True if there are any."""
+    """Move operators of another clock than the runtime's below their call; True if there are any."""
     converter = analysis.profile.converter
     calls = np.flatnonzero(kinds == _CALL)
     inside = np.flatnonzero(kinds == _OPERATOR)

@@ -33,7 +33,7 @@ _LAYER: Final = re.compile(r"(?:.*?\.)??([A-Za-z_]\w*\.\d+)(?:\.|$)")
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Numbers by layer (`layers` names the rows) and by call or position of one prompt, NaN if unknown."""
+    """Numbers by layer and by call or position of one prompt, NaN if unknown."""
 
     prompt: int
     layers: Sequence[str]
@@ -80,10 +80,10 @@ def tokens_wire(
     cache: Sequence[Map],
     card: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The strip and the maps; `steps` is `Decode.steps` with the two predicted tokens' texts and ``at_fault``.
+    """`steps` is `Decode.steps` with the two predicted tokens' texts and ``at_fault``.
 
-    `call` has prompt and number of the call whose rows the view shows, None if no call is open; `layers` and `cache`
-    a map for each prompt that has one; `card` the stages of a port.
+    `call` has prompt and number of the call whose rows the view shows; `layers` and `cache` a map for each prompt that
+    has one.
     """
     explained = steps["explained"].astype("boolean").astype("Int64").fillna(UNKNOWN)
     whole = {name: buffers.add(steps[name].fillna(-1).astype("int64"), "int32") for name in _WHOLE}

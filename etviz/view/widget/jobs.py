@@ -33,7 +33,7 @@ class CancelledError(EtvizError):
 
 
 class Jobs:
-    """Runs one job at a time; `analysis` returns the program."""
+    """Runs one job at a time."""
 
     def __init__(
         self,
@@ -144,4 +144,3 @@ def _what_if(analysis: Analysis, params: dict[str, Any], progress: Progress, can
 
 
 WORK: Final[dict[str, Work]] = {"attribution": _attribution, "zoom": _zoom, "what_if": _what_if}
-"""The jobs by the name of the view's request."""

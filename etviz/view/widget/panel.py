@@ -1,7 +1,7 @@
 """The kernel's side of JupyterLab's side panels: the place that a view takes, and the list of Inspections.
 
-A place travels in the widget's trait `panel`, so after a reload an open panel comes back and a closed one stays closed.
-Of several widgets with one title, the newest (the highest serial) has the panel.
+A place travels in the trait `panel`, so a reload keeps an open panel. Of several widgets with one title, the newest
+(the highest serial) has the panel.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SIDES: Final = ("left", "right")
 
 
 class PanelPlace(TypedDict):
-    """Place of a view in JupyterLab; each `title` has one panel, which stays beside other notebooks if `pinned`."""
+    """Each `title` has one panel, which stays beside other notebooks if `pinned`."""
 
     title: str
     area: Area
@@ -40,7 +40,7 @@ _last: Final[dict[str, PanelPlace]] = {}
 
 
 def is_place(value: Any) -> bool:
-    """True for a `PanelPlace`, and for None: values that a page may send."""
+    """True for a `PanelPlace` or None that a page may send."""
     if value is None:
         return True
     if not isinstance(value, dict) or set(value) != {"title", "area", "pinned", "serial"}:
@@ -51,7 +51,7 @@ def is_place(value: Any) -> bool:
 
 
 def place(title: str, sidebar: bool | Area) -> PanelPlace | None:
-    """The place that `sidebar` (a bool, ``"left"`` or ``"right"``; else a `UsageError`) asks for; None for the cell."""
+    """The place that `sidebar` asks for, None for the cell; a `UsageError` if it is no bool or side."""
     if sidebar is False:
         return None
     if sidebar is not True and not (isinstance(sidebar, str) and sidebar in _SIDES):
@@ -68,7 +68,7 @@ def place(title: str, sidebar: bool | Area) -> PanelPlace | None:
 
 
 def settle(widget: Holder, title: str, now: PanelPlace | None) -> None:
-    """Note the place of a widget, at first and when a person moves or closes its panel."""
+    """Note a widget's place, at first and when a person moves or closes its panel."""
     if now is not None:
         _last[title] = now
         _holders[title] = widget
@@ -79,8 +79,8 @@ def settle(widget: Holder, title: str, now: PanelPlace | None) -> None:
 def listing() -> Any:
     """The Inspections of this kernel's notebook, for the list in JupyterLab.
 
-    A list of objects with `token`, `name`, `title`, `verdict`, `level` and `area`. Verdict and level are None until
-    something else computed them: a list computes nothing.
+    Objects with `token`, `name`, `title`, `verdict`, `level` and `area`. Verdict and level are None until something
+    else computed them.
     """
     from IPython.display import JSON
 
@@ -88,7 +88,7 @@ def listing() -> Any:
 
 
 def listed(token: str) -> ViewState:
-    """The view state of an entry of the list; a `UsageError` if it is gone."""
+    """Raises `UsageError` if the entry is gone."""
     state = _listed.get(token)
     if state is None:
         raise UsageError("this Inspection is gone; ask for the list again")

@@ -38,36 +38,23 @@ class Shown:
         self.view.observe(handler, names)
 
     def widget(self, **options: Any) -> Any:
-        """The widget.
+        """The widget; `options` are initial traits (``height=800``, ``sort_by="rmse"``), and ipywidgets' ``layout=``.
 
-        Parameters
-        ----------
-        options
-            Initial traits (``height=800``, ``sort_by="rmse"``), and ipywidgets' ``layout=``.
-
-        Raises
-        ------
-        TypeError
-            If an option is unknown.
+        A `TypeError` if an option is unknown.
         """
         from etviz.view.widget.widget import InspectionWidget
 
         return InspectionWidget(self.view, **options)
 
     def show(self, sidebar: bool | Literal["left", "right"] = False) -> None:
-        """Display the widget.
+        """Display the widget; a `UsageError` for other values of `sidebar`.
 
         Parameters
         ----------
         sidebar
-            ``"left"`` or ``"right"``: in this side panel of JupyterLab; True for the last side of this title's panel,
-            at first the right one. It replaces the panel of this title. Without side panels, the cell shows the view
-            and a hint.
-
-        Raises
-        ------
-        UsageError
-            If `sidebar` is another value.
+            ``"left"`` or ``"right"``: in this side panel of JupyterLab, in which it replaces the panel of this title;
+            True for the last side of this title's panel, at first the right one. Without side panels, the cell shows
+            the view and a hint.
         """
         from etviz.view.widget.widget import show
 

@@ -1,4 +1,4 @@
-"""State that all views of one program share: selection, order, filter, unfolded nodes, height."""
+"""State that all views of one program share."""
 
 from __future__ import annotations
 
@@ -21,18 +21,10 @@ if TYPE_CHECKING:
     from etviz.view.payload.beside import Beside
 
 SHARED: Final = ("selected", "sort_by", "descending", "filter", "expanded", "height")
-"""The traits that every view of one state has in common."""
 
 
 class ViewState(traitlets.HasTraits):
     """State that all views of one program share; set its traits, observe them, and link them.
-
-    Parameters
-    ----------
-    analysis
-        The program; None if its rows come later.
-    read_method
-        Reads another method of the same files; None where there is only this one.
 
     Attributes
     ----------
@@ -62,7 +54,7 @@ class ViewState(traitlets.HasTraits):
 
     @property
     def analysis(self) -> Analysis:
-        """The program of the views; a `UsageError` if they show no rows yet."""
+        """Raises `UsageError` if the views show no rows yet."""
         if self._analysis is None:
             raise UsageError("no call is open; click a token to open its call")
         return self._analysis
@@ -93,7 +85,7 @@ class ViewState(traitlets.HasTraits):
         return [other.analysis for other in self._others.values()]
 
     def method(self, name: str) -> ViewState:
-        """State of the views of a method, which is read once; a `UsageError` if the program lacks it."""
+        """State of a method's views; a `UsageError` if the program lacks it."""
         own = self.analysis.findings.shown_method
         if name == own:
             return self

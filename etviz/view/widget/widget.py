@@ -1,7 +1,7 @@
 """The anywidget: the traits of a view state, and answers to the view's questions.
 
-State is small and lives in traits; the view asks for data by message. A kernel subshell thread answers while a cell
-runs, but not before the kernel was idle once, so the payload is part of the initial state: the first paint never waits.
+A kernel subshell thread answers while a cell runs, but not before the kernel was idle once, so the payload is part of
+the initial state: the first paint never waits.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LET_GO: Final = "this view's program is not in memory any more: nothing holds i
 
 
 def _nothing() -> None:
-    """A program that is not there."""
+    pass
 
 
 @functools.cache
@@ -50,7 +50,7 @@ def _bundle(name: str) -> str:
 
 
 def _opening(_value: None, widget: InspectionWidget) -> dict[str, Any] | None:
-    """The payload as a part of the state that a view opens with; without it, the view asks for it."""
+    """The payload as a part of the state that a view opens with."""
     try:
         result, buffers = widget.payload()
     except Exception:
@@ -79,7 +79,7 @@ class InspectionWidget(anywidget.AnyWidget):
 
     selected = traitlets.Int(None, min=0, allow_none=True).tag(sync=True, echo_update=False)
     row = traitlets.Int(0, min=0).tag(sync=True)
-    """The row that was selected last: a number also while none is selected, so that a slider can be linked to it."""
+    """The row that was selected last, so that a slider can be linked to it."""
     sort_by = traitlets.Unicode("introduced_severity").tag(sync=True, echo_update=False)
     descending = traitlets.Bool(True).tag(sync=True, echo_update=False)
     filter = traitlets.Unicode("").tag(sync=True, echo_update=False)
@@ -135,7 +135,7 @@ class InspectionWidget(anywidget.AnyWidget):
 
     @property
     def state(self) -> ViewState:
-        """State of the view; a `UsageError` if the view is closed, or its program was let go."""
+        """Raises `UsageError` if the view is closed, or its program was let go."""
         state = self._program()
         if state is None:
             raise UsageError("this view is closed" if self._closed else _LET_GO)
@@ -291,7 +291,7 @@ def mimebundle(state: ViewState, text: str, panel: PanelPlace | None = None, **k
 
 
 def show(state: ViewState, text: str, sidebar: bool | Area = False) -> None:
-    """Display the widget in the current cell, or in a side panel; raises as `panel.place` does."""
+    """Display the widget; raises as `panel.place` does."""
     from IPython.display import display
 
     data, metadata = mimebundle(state, text, place(state.title, sidebar))
@@ -299,7 +299,7 @@ def show(state: ViewState, text: str, sidebar: bool | Area = False) -> None:
 
 
 def open_listed(token: str, area: Area) -> None:
-    """Open an entry of the list in a side panel, without a cell; a `UsageError` if it is gone, or `area` is no side."""
+    """Open an entry of the list in a side panel; a `UsageError` if it is gone, or `area` is no side."""
     state = listed(token)
     widget = InspectionWidget(state, panel=place(state.title, area))
     widget.observe(lambda change: widget.close() if change.new is None else None, "panel")
