@@ -69,29 +69,25 @@ def debug(
 
     Parameters
     ----------
-    model
-        An eager `nn.Module`, or an `ExportedProgram`.
     example_inputs
         A tuple of the model's arguments; the comparison runs on them. Of a model that keeps state, also a list with
         such a tuple for each call in order; the model is exported with the first.
     recipe
-        How to lower the model: ``"portable"``, ``"xnnpack"``, ``"xnnpack-int8"``, ``"openvino"``, ``"ethos-u55"`` and
-        others (`etviz.recipe`), or an `etviz.recipe` of the next four arguments.
+        ``"portable"``, ``"xnnpack"``, ``"xnnpack-int8"``, ``"openvino"``, ``"ethos-u55"`` and others (`etviz.recipe`),
+        or an `etviz.recipe` of the next four arguments.
     partitioner
         Partitioners of the backends to delegate to; None means portable kernels only.
     quantizer, calibration
         A PT2E quantizer, and an iterable of input tuples to calibrate it on; by default the example inputs.
     reference
         If `model` is quantized already, the float model that `Inspection.quantization` compares with; with a
-        `quantizer`
-        etviz keeps it. Else the right model: the run is compared with it (`Inspection.against`), so a fault of the
-        exported
-        program itself is found.
+        `quantizer` etviz keeps it. Else the right model: the run is compared with it (`Inspection.against`), so a fault
+        of the exported program itself is found.
     strict
         Passed to `torch.export.export`.
     runner
         ``"emulated"`` runs each delegate that the runtime here does not have in its vendor's reference implementation:
-        the result is what the device computes by its specification. None runs everything in the runtime.
+        the result is what the device computes by its specification.
     workdir
         Folder that keeps the artifacts (``model.pte``, ``etrecord.bin``, ``model.etviz``, ``etdump.etdp``,
         ``debug_buffer.bin``, ``timing.etdp``); a temporary one if None.
@@ -215,8 +211,6 @@ def load(
         The AOT graphs, weights and representative inputs.
     debug_buffer
         The tensors that the runtime logged; without it there is no gap, with it alone there are values and statistics.
-    pte
-        The program.
     record
         The record file for exact pairing; by default ``model.etviz`` beside the `.pte`.
     inputs
@@ -227,7 +221,7 @@ def load(
     calls
         A recording of the run's calls (`etviz.record_calls`), in place of `inputs`.
     method
-        Name of the method, if the program has several.
+        Name, if the program has several.
     delegate_metadata_parser
         Maps what a backend attached to the samples of an event (a list of bytes) to the column
         ``delegate_debug_metadatas`` of `Inspection.events`.
@@ -242,8 +236,7 @@ def load(
         `Inspection.compute_introduced`.
     metrics
         Further metrics, each a column: names that were registered with ``etviz.metrics.register``, or comparators of
-        the upstream Inspector (subclasses of `NumericalComparatorBase`), whose class names the column. By default all
-        that were registered.
+        the upstream Inspector (subclasses of `NumericalComparatorBase`). By default all that were registered.
     data
         Weights outside of the `.pte` (`.ptd`): compared with the reference's.
     timing
@@ -252,7 +245,7 @@ def load(
         The reference of total gaps, by default the lowered program; as for `Inspection.against`.
     libraries
         Libraries with your operators: names of modules, or paths of shared libraries. They are added to
-        ``etviz.options.operator_libraries`` for the session. No file can name one.
+        ``etviz.options.operator_libraries`` for the session.
 
     Raises
     ------
@@ -325,7 +318,6 @@ _OF_ALL: Final = (
 
 
 def _load_programs(programs: Mapping[str, Any], named: Mapping[str, Any]) -> Inspection:
-    """Several programs that belong together, as methods of one Inspection."""
     if wrong := sorted(named.keys() - {"etdump", "libraries", *_OF_ALL}):
         raise UsageError(f"{wrong[0]}= belongs to one program: give it in the dict of that program")
     common = {name: named[name] for name in _OF_ALL if name in named}
@@ -391,7 +383,7 @@ def from_inspector(
     record: PathLike | None = None,
     inputs: Any = None,
 ) -> Inspection:
-    """Take over what an upstream Inspector has read; its ETRecord may be a file's or one in memory.
+    """Take over what an upstream Inspector has read.
 
     Parameters
     ----------
@@ -420,7 +412,7 @@ def from_inspector(
 
 
 def _begin_imports() -> None:
-    """Import what comes after the comparison, pandas above all, while artifacts are read and operators run."""
+    """Pandas above all, while artifacts are read and operators run."""
     if "etviz.inspection" not in sys.modules:
         threading.Thread(target=_import_views, name="etviz-import").start()
 
@@ -438,7 +430,7 @@ def _analysis(findings: Findings) -> Analysis:
 
 
 def _inspection(analysis: Analysis, read_method: Callable[[str], ViewState] | None = None) -> Inspection:
-    """The user's object; starts the background zoom, which stops when no object and no view of it is left.
+    """The background zoom stops when no object and no view of it is left.
 
     A zoom executes what the `.pte` holds for a delegate, so it starts unasked only for files written here.
     """
@@ -452,14 +444,12 @@ def _inspection(analysis: Analysis, read_method: Callable[[str], ViewState] | No
 
 
 def compare(*inspections: Inspection, labels: Sequence[str] | None = None) -> Comparison:
-    """Put Inspections side by side.
+    """Put two or more Inspections side by side; the others are compared with the first.
 
     Parameters
     ----------
-    inspections
-        Two or more; the others are compared with the first.
     labels
-        A name for each; by default their titles, numbered if equal.
+        By default their titles, numbered if equal.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """The exceptions that users of etviz see.
 
-Every message says which file or argument is at fault, what is wrong with it, and what to do about it.
-All of them can be pickled, so they also arrive whole from a worker process.
+Every message names the file or argument, the problem, and the next step. All of them can be pickled, so they also
+arrive whole from a worker process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PACKAGE: Final = re.escape(str(Path(__file__).parent))
 _FOREIGN: Final = re.compile(rf"^{_PACKAGE}|[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python|^<(?!ipython)")
 """Files that are not the user's."""
 _LONGEST = 1000
-"""Characters of a problem that a message shows."""
+"""Characters of a problem in a message."""
 
 
 def _shortened(text: str) -> str:
@@ -38,7 +38,6 @@ def _shortened(text: str) -> str:
 
 
 def _cell(file: str) -> str:
-    """The name of a file, or of a notebook's cell."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     name = getattr(getattr(shell, "compile", None), "format_code_name", lambda _: None)(file)
     return f"Cell {name[1]}" if name else file
@@ -53,7 +52,7 @@ class EtvizError(Exception):
     """Base of everything that etviz raises on purpose."""
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: the sentence, the user's line, and how to see the trace."""
+        """The sentence, the user's line, and how to see the trace."""
         lines = [f"\x1b[31m{type(self).__name__}\x1b[0m: {printable(self)}"]
         own = [frame for frame in traceback.extract_tb(self.__traceback__) if not _FOREIGN.search(frame.filename)]
         if own:
@@ -67,15 +66,15 @@ class ArtifactError(EtvizError):
     Parameters
     ----------
     path
-        The file, as the caller named it.
+        As the caller named it.
     problem
-        The problem, one sentence without the file's name.
+        One sentence without the file's name.
     advice
         The next step, one sentence.
     where
-        The place in the file: a byte offset, or the name of a member or field.
+        A byte offset, or the name of a member or field.
     found, expected
-        The found and the expected content.
+        Content.
 
     Examples
     --------
@@ -109,18 +108,13 @@ class ArtifactError(EtvizError):
 
 
 class FileChangedError(ArtifactError):
-    """A file was cut or written to after it was opened: what it held can't be asked for any more."""
+    """A file was cut or written to after it was opened."""
 
 
 class PairingError(EtvizError):
     """Runtime values can't be matched with the reference: the files belong to different programs or runs.
 
-    Parameters
-    ----------
-    problem
-        The mismatch, one sentence.
-    advice
-        The next step, one sentence.
+    `problem` and `advice` are one sentence each.
     """
 
     def __init__(self, problem: str, advice: str = "") -> None:
@@ -138,11 +132,11 @@ class ExecutionError(EtvizError):
     Parameters
     ----------
     problem
-        The failure, one sentence.
+        One sentence.
     exit_status
-        The process's exit status, negative for a signal, None if it was stopped.
+        Negative for a signal, None if the process was stopped.
     last_lines
-        Its last lines of output.
+        Of the process's output.
     """
 
     def __init__(self, problem: str, exit_status: int | None = None, last_lines: Sequence[str] = ()) -> None:
@@ -168,12 +162,7 @@ class UsageError(EtvizError, ValueError):
 class UnexpectedError(EtvizError):
     """An unexpected failure; `__cause__` is the original error.
 
-    Parameters
-    ----------
-    step
-        The step that failed, as a part of a sentence: "reading the artifacts".
-    problem
-        The failure.
+    `step` is a part of a sentence: "reading the artifacts".
     """
 
     def __init__(self, step: str, problem: str) -> None:
@@ -189,7 +178,7 @@ class UnexpectedError(EtvizError):
 
 
 def in_a_line(error: Exception) -> str:
-    """An error for a cell of a table; for a child process, its last line.
+    """For a cell of a table; for a child process, its last line.
 
     Examples
     --------
@@ -203,13 +192,7 @@ def in_a_line(error: Exception) -> str:
 
 @contextmanager
 def doing(step: str) -> Generator[None]:
-    """Turn any exception into an error of etviz that names the step.
-
-    Raises
-    ------
-    EtvizError
-        The raised one, or an `UnexpectedError` in place of another exception.
-    """
+    """Turn any exception but an `EtvizError` into an `UnexpectedError` that names the step."""
     try:
         yield
     except EtvizError:
@@ -246,14 +229,9 @@ def during(step: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Refuse arguments that are of other types than a function's annotations say, where these are plain ones.
+    """Refuse arguments of other types than a function's annotations, where these are plain ones, by a `UsageError`.
 
-    NaN is no number to ask for anything, and a ``timeout`` is positive.
-
-    Raises
-    ------
-    UsageError
-        If an argument is of another type.
+    NaN is refused everywhere, and a ``timeout`` is positive.
 
     Examples
     --------
@@ -323,7 +301,7 @@ def _checks(function: Callable[..., Any]) -> Callable[[Sequence[Any], Mapping[st
 
 
 def told(value: Any) -> str:
-    """An argument in a few words, for a message; never calls a `repr` that is not Python's."""
+    """In a few words, for a message; never calls a `repr` that is not Python's."""
     if isinstance(value, (str, bytes, float, int)) or value is None:
         return repr(value[:40] if isinstance(value, (str, bytes)) else value)
     return type(value).__name__

@@ -42,12 +42,12 @@ class Inspection(Shown):
 
     Every method that takes a `row` accepts its name (``"#22"``, ``"#22[1]"`` for the second output, ``"#22.3"`` for
     operator 3 inside the delegate call 22), the path of a module that one row comes from, its index in `gaps`, and a
-    row of `gaps`. Tables and figures that a member returns are copies.
+    row of `gaps`; for others it raises `UsageError`. Tables and figures that a member returns are copies.
 
     Attributes
     ----------
     analysis
-        The results and everything computed from them; the members below delegate to it.
+        The results and everything computed from them.
     view
         State that all views of this Inspection share.
     """
@@ -59,16 +59,13 @@ class Inspection(Shown):
 
     @property
     def methods(self) -> list[str]:
-        """Names of the program's methods, for `method`."""
+        """Names for `method`."""
         return self.view.methods
 
     def method(self, name: str) -> Inspection:
-        """Another of the `methods` of the same files, which are read once. If it was not executed, it has no gaps.
+        """Another of the `methods` of the same files. If it was not executed, it has no gaps.
 
-        Raises
-        ------
-        UsageError
-            If the method does not exist, or the Inspection was not made by `etviz.load` from an ETDump.
+        Raises `UsageError` if it does not exist, or the Inspection was not made by `etviz.load` from an ETDump.
         """
         view = self.view.method(name)
         known = view.shown() if view.shown is not None else None
@@ -78,8 +75,7 @@ class Inspection(Shown):
     def gaps(self) -> pd.DataFrame:
         """A row for each compared value, with the metrics of `etviz.metrics`.
 
-        ``name`` is what every view calls the row. Values that a backend logged inside its delegate are rows of the kind
-        ``inner`` below the call's rows.
+        Values that a backend logged inside its delegate are rows of the kind ``inner`` below the call's rows.
         """
         return self.analysis.gaps
 
@@ -95,13 +91,7 @@ class Inspection(Shown):
 
     @during("finding a row")
     def row(self, row: Any) -> Row:
-        """One row: its tensors, histogram, error map, zoom, what-if and repro.
-
-        Raises
-        ------
-        UsageError
-            If the row does not exist, or several rows come from the module.
-        """
+        """One row: its tensors, histogram, error map, zoom, what-if and repro."""
         return Row(self, self.analysis.rows.find(row).number)
 
     @property
@@ -112,14 +102,9 @@ class Inspection(Shown):
     def format_delegated_graph(self) -> str:
         """The lowered program as text, delegates unfolded.
 
-        The text is upstream's where `etviz.debug` lowered the model. From `.pte` and ETRecord it has the same lines,
-        but independent nodes may stand in another order, which an ETRecord does not keep. From a record of another
-        pipeline, nodes have the numbers of the emitted program.
-
-        Raises
-        ------
-        UsageError
-            If the files do not hold the program.
+        The text is upstream's where `etviz.debug` lowered the model. From `.pte` and ETRecord, independent nodes may
+        stand in another order, which an ETRecord does not keep. From a record of another pipeline, nodes have the
+        numbers of the emitted program. Raises `UsageError` if the files do not hold the program.
         """
         return self.analysis.listing
 
@@ -137,20 +122,14 @@ class Inspection(Shown):
     def events(self) -> pd.DataFrame:
         """A row for each event that the runtime timed, over all executions; see `etviz.analysis.profile.events_frame`.
 
-        Raises
-        ------
-        UsageError
-            If the delegate_metadata_parser fails.
+        Raises `UsageError` if the delegate_metadata_parser fails.
         """
         return self.time.events
 
     def module_total(self, name: str, by: str = "introduced_severity") -> ModuleTotal:
         """Time and worst gap of a module and its descendants, matched by path (``encoder.layers.0``).
 
-        Raises
-        ------
-        UsageError
-            If no operator comes from that module, or `by` is no column of `gaps`.
+        Raises `UsageError` if no operator comes from that module, or `by` is no column of `gaps`.
         """
         return self.analysis.module_total(name, by)
 
@@ -162,10 +141,7 @@ class Inspection(Shown):
     def compute_introduced(self) -> None:
         """Replay every instruction on the runtime's own inputs; only after ``load(..., introduced=False)``.
 
-        Raises
-        ------
-        PairingError
-            If the reference can't be computed.
+        Raises `PairingError` if the reference can't be computed.
         """
         self.analysis.compute_introduced()
 
@@ -174,8 +150,8 @@ class Inspection(Shown):
         """The gap row of the first instruction that adds more error than its precision explains, or None.
 
         It is the first one in program order whose introduced severity is beyond its threshold, which creates or loses
-        NaN or Inf, or which gives another shape or dtype. Of several executions, the one with the worst outputs
-        counts. Where a zoom found the operator inside a delegate, it is that inner row.
+        NaN or Inf, or which gives another shape or dtype. Of several executions, the one with the worst outputs counts.
+        Where a zoom found the operator inside a delegate, it is that inner row.
         """
         return self.analysis.finder.first_divergence()
 
@@ -191,7 +167,7 @@ class Inspection(Shown):
         Parameters
         ----------
         top
-            Number of suspects beside the culprit.
+            Number of suspects beside the culprit; `UsageError` for no number of rows.
         look_inside
             Zoom into a delegate at fault, which runs it again in a child process.
         timeout
@@ -202,11 +178,6 @@ class Inspection(Shown):
         dict
             ``format, version, finding`` (the sentence), ``culprit, suspects, outputs, attribution, compared,
             delegation, next, notes``; ``etviz/schemas/diagnosis.schema.json`` describes every field.
-
-        Raises
-        ------
-        UsageError
-            If `top` is no number of rows.
         """
         from etviz.analysis.diagnosis import diagnose
 
@@ -219,13 +190,8 @@ class Inspection(Shown):
         ----------
         by
             A column of `gaps`. Metrics are ranked by their polarity, non-finite mismatches first; the total gap
-            replaces an unknown introduced one. Values that no operator reads (the mean and rstd of a layer norm) come
-            after the others, rows without a number last.
-
-        Returns
-        -------
-        DataFrame
-            Rows of `gaps`; name, severity, introduced severity, RMSE and source are the first columns.
+            replaces an unknown introduced one. Values that no operator reads (the mean and rstd of a layer norm)
+            come after the others, rows without a number last.
 
         Raises
         ------
@@ -237,10 +203,7 @@ class Inspection(Shown):
     def tensors(self, row: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """``(reference, runtime)`` tensors of a row; of a final output, given its row of `outputs`.
 
-        Raises
-        ------
-        UsageError
-            If the row does not exist, or it has no reference.
+        Raises `UsageError` if the row has no reference.
         """
         reference, runtime = self.analysis.values.tensors(row)
         return reference.clone(), runtime.clone()
@@ -266,13 +229,13 @@ class Inspection(Shown):
         Returns
         -------
         DataFrame
-            By index of the gap row, largest absolute share first: ``name, share, severity,
-            introduced_severity, rmse, source, instruction, output, op, reference_ops, module, run, method, reason``.
-            The method is ``gradient``; ``straight-through`` where the gradient passes a rounding; ``patch`` where the
-            difference was put into the reference, which ran again; ``unknown`` (share NaN, see `reason`). ``attrs``
-            holds ``sum``, the check: about 1; ``output``, ``outputs``, ``run``, ``exact`` (runtime and reference are
-            the same: only their distance to float64 is attributed), ``error`` (norm of the output's error, or the
-            loss's difference), ``methods`` and ``note``.
+            By index of the gap row, largest absolute share first: ``name, share, severity, introduced_severity,
+            rmse, source, instruction, output, op, reference_ops, module, run, method, reason``. The method is
+            ``gradient``; ``straight-through`` where the gradient passes a rounding; ``patch`` where the difference
+            was put into the reference, which ran again; ``unknown`` (share NaN). ``attrs`` holds ``sum``, the
+            check: about 1; ``output``, ``outputs``, ``run``, ``exact`` (runtime and reference are the same: only
+            their distance to float64 is attributed), ``error`` (norm of the output's error, or the loss's
+            difference), ``methods`` and ``note``.
 
         Raises
         ------
@@ -290,15 +253,10 @@ class Inspection(Shown):
         computed again, each with the error that its instruction introduced at runtime. Nothing is linearized. The value
         of an operator inside a zoomed delegate changes the delegate's outputs.
 
-        Returns
-        -------
-        WhatIf
-            `before` and `after`, in the columns of `outputs`, and the `outputs` themselves.
-
         Raises
         ------
         UsageError
-            If the row does not exist, or a dependent value can't be evaluated.
+            If a dependent value can't be evaluated.
         PairingError
             If the reference can't be evaluated.
         """
@@ -307,9 +265,8 @@ class Inspection(Shown):
     def quantization(self) -> pd.DataFrame:
         """The error of quantization and the error of the backend, for each operator of a quantized model.
 
-        Float eager, quantized eager and runtime values of an operator are taken where the next operators read them: on
-        the quantization grid where its output is put on one. Operators inside a delegate have a runtime value after a
-        faithful zoom into it.
+        Values of an operator are taken where the next operators read them: on the quantization grid where its output is
+        put on one. Operators inside a delegate have a runtime value after a faithful zoom into it.
 
         Returns
         -------
@@ -334,10 +291,10 @@ class Inspection(Shown):
     def ladder(self, *, run: int = 0) -> pd.DataFrame:
         """The stage between the model and its run at which each operator's value changes.
 
-        The known stages of ``float`` (the model before quantization, see `etviz.debug`), ``exported`` (or
-        ``quantized``), ``edge`` and any other that the ETRecord keeps, ``lowered`` (the reference of `gaps`) and
-        ``runtime`` are evaluated on the inputs of execution `run`, each compared with the nearest earlier stage that
-        has the value. Values are taken where the next operators read them, after a quantization.
+        The known stages of ``float`` (the model before quantization), ``exported`` (or ``quantized``), ``edge`` and any
+        other that the ETRecord keeps, ``lowered`` (the reference of `gaps`) and ``runtime`` are evaluated on the inputs
+        of execution `run`, each compared with the nearest earlier stage that has the value. Values are taken where the
+        next operators read them, after a quantization.
 
         Returns
         -------
@@ -374,8 +331,8 @@ class Inspection(Shown):
         Inspection
             With total gaps and final outputs against that reference. A form of the program is joined by the operators
             of the exported program, each value where the next operators read it, and quantized values as real
-            numbers; introduced errors stay as they are. A row whose operator the reference does not have has no number;
-            its `reason` begins with ``no partner``.
+            numbers; introduced errors stay as they are. The `reason` of a row without a partner begins with
+            ``no partner``.
 
         Raises
         ------
@@ -396,8 +353,6 @@ class Inspection(Shown):
 
         Parameters
         ----------
-        row
-            A row of kind ``delegate``.
         timeout
             Seconds for lowering and running it, 600 if None.
         preprocessing
@@ -407,8 +362,7 @@ class Inspection(Shown):
         Returns
         -------
         Inside
-            An Inspection of the inner operators (kind ``inner``). Its `faithful` tells whether the outputs equal the
-            run's bit for bit, `deviation` the largest difference. Values that exist only as part of another operator
+            An Inspection of the inner operators (kind ``inner``). Values that exist only as part of another operator
             (inside a quantized operator, a convolution before its batch norm) have no row; `coverage` gives the reason.
             The next zoom into the same delegate returns the same object.
 
@@ -455,8 +409,7 @@ class Inspection(Shown):
 
         It holds the operator or delegate alone as ``model.pte``, the runtime's inputs to it, the expected outputs
         (eager, on these inputs), the outputs of the run, and ``repro.py``, which runs the program and prints the gap.
-        The folder appears when it is complete, and replaces an earlier repro. `timeout` is seconds for lowering and
-        running, 600 if None.
+        It replaces an earlier repro. `timeout` is seconds for lowering and running, 600 if None.
 
         Raises
         ------
@@ -485,7 +438,7 @@ class Inspection(Shown):
     def to_html(self, path: str | os.PathLike[str], tensors: str = "histograms", title: str | None = None) -> Path:
         """Write a report: one HTML file with the linked view, which needs no kernel and no network.
 
-        The report also holds the other methods that were opened with `method`. The file appears when it is complete.
+        It also holds the other methods that were opened with `method`.
 
         Parameters
         ----------
@@ -516,7 +469,7 @@ class Inside(Inspection):
 
     @property
     def deviation(self) -> float:
-        """Largest absolute difference of the zoomed delegate's outputs to the run's, NaN where not known."""
+        """Largest absolute difference of these outputs to the run's, NaN where not known."""
         zoom = self.analysis.findings.zoom
         return zoom.deviation if zoom is not None else math.nan
 
@@ -545,12 +498,12 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The row's name in every view: ``#22 mlp · linear``."""
+        """``#22 mlp · linear``, for example."""
         return self._located.name
 
     @property
     def reference(self) -> torch.Tensor:
-        """The reference tensor; `UsageError` if the row has none."""
+        """Raises `UsageError` if the row has no reference."""
         return self._inspection.tensors(self.index)[0]
 
     @property
@@ -562,10 +515,7 @@ class Row:
     def inputs(self) -> list[Any]:
         """The runtime's inputs of the operator or delegate: tensors and plain values, in argument order.
 
-        Raises
-        ------
-        UsageError
-            If an input was not logged, or too little is known of the row.
+        Raises `UsageError` if an input was not logged, or too little is known of the row.
         """
         return copy.deepcopy(list(self._inspection.analysis.inputs(self.index)))
 
@@ -611,9 +561,9 @@ class Row:
     def fingerprints(self, *, force: bool = False) -> pd.DataFrame:
         """Likely classes of bug: hypotheses with their evidence, best first.
 
-        Tried are permuted layout, sign, dtype truncation, a shift by one, wrong zero-point, clipping, border pixels,
-        a single bad channel, a scale factor, a constant offset, another bias, another epsilon and a constant output;
-        and where the operator's own error is most likely a fault, its other settings, computed on the runtime's inputs.
+        Tried are permuted layout, sign, dtype truncation, a shift by one, wrong zero-point, clipping, border pixels, a
+        single bad channel, a scale factor, a constant offset, another bias, another epsilon and a constant output; and
+        where the operator's own error is most likely a fault, its other settings, computed on the runtime's inputs.
 
         Parameters
         ----------
@@ -677,7 +627,7 @@ class Time:
         Parameters
         ----------
         by
-            The column to rank by: numbers largest first, ``instruction`` and texts in their order.
+            The column to rank by, else `UsageError`: numbers largest first, ``instruction`` and texts in their order.
 
         Returns
         -------
@@ -691,19 +641,14 @@ class Time:
             partitioner's reason for leaving a portable operator out, where it gives one and `etviz.debug` lowered the
             model; ``delegate_info``, the backend's own description of its delegate, where the ETRecord keeps it.
             ``attrs["note"]`` is the note of `events`.
-
-        Raises
-        ------
-        UsageError
-            If the column does not exist.
         """
         return self._analysis.ledger(by)
 
 
 class Export:
-    """Files for other tools, as `Inspection.export`. Each file appears under its name when it is complete.
+    """Files for other tools, as `Inspection.export`.
 
-    Writers raise `ArtifactError` if a file can't be written.
+    Each file appears under its name when it is complete. Raises `ArtifactError` if it can't be written.
     """
 
     def __init__(self, analysis: Analysis) -> None:
@@ -735,12 +680,7 @@ class Export:
 
         The framework, the portable kernels and each backend have tracks; so have the operators that a backend timed
         inside its calls. Each call carries its operator, source, module and shape, and the metrics of its worst output.
-        Executions follow each other; all times are in µs.
-
-        Raises
-        ------
-        UsageError
-            If the runtime timed nothing.
+        Times are in µs. Raises `UsageError` if the runtime timed nothing.
         """
         from etviz.view.export.chrome_trace import write_chrome_trace
 
@@ -771,17 +711,8 @@ class Export:
         """Write every tensor of the run and its reference as safetensors files; returns their index.
 
         Rows inside zoomed delegates, final outputs and inputs are there too. A missing reference is computed again.
-
-        Parameters
-        ----------
-        path
-            Folder for ``index.json`` and ``tensors-00000.safetensors``, ...; each entry of the index names the file and
-            the key of its tensors.
-
-        Raises
-        ------
-        UsageError
-            If `path` can't be written to.
+        `path` is a folder for ``index.json`` and ``tensors-00000.safetensors``, ...; each entry of the index names the
+        file and the key of its tensors. Raises `UsageError` if the folder can't be written to.
         """
         from etviz.view.export.tensors import write_tensors
 
@@ -790,12 +721,8 @@ class Export:
     def svg(self, path: str | os.PathLike[str], by: str = "introduced_severity") -> Path:
         """Draw the delegated graph (``graph.svg``): instructions, inner operators, and what flows between them.
 
-        A node is coloured by its level, and shows the metric `by`; its tooltip has the source line.
-
-        Raises
-        ------
-        UsageError
-            If the artifacts do not hold the program, or the metric does not exist.
+        A node is coloured by its level, and shows the metric `by`; its tooltip has the source line. Raises `UsageError`
+        if the artifacts do not hold the program, or the metric does not exist.
         """
         from etviz.view.export.svg import write_svg
 
@@ -805,15 +732,8 @@ class Export:
     def figures(self, path: str | os.PathLike[str], n: int = 5, suffix: str = ".png") -> list[Path]:
         """Write the severity profile, and histogram and error map of the worst `n` rows, as pictures into a folder.
 
-        Parameters
-        ----------
-        suffix
-            Format of the pictures, as matplotlib knows it: ``.png``, ``.svg``, ``.pdf``.
-
-        Raises
-        ------
-        UsageError
-            If no value was compared, or matplotlib does not know the format.
+        `suffix` is a format that matplotlib knows: ``.png``, ``.svg``, ``.pdf``. Raises `UsageError` for others, or if
+        no value was compared.
         """
         folder, plots = Path(path_of(path, "the folder of figures")), Plots(self._analysis)
         make_folder(folder)

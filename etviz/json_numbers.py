@@ -6,15 +6,15 @@ import math
 
 
 def as_text(value: float) -> float | str:
-    """A number, or ``nan``, ``inf`` and ``-inf``: for readers to whom float() of the text gives the number again."""
+    """A number, or ``nan``, ``inf`` and ``-inf``: float() of the text gives the number again."""
     return value if math.isfinite(value) else repr(value)
 
 
 def or_none(value: float) -> float | str | None:
-    """A number, ``inf`` or ``-inf``, or None where it is not known."""
+    """None for NaN."""
     return None if math.isnan(value) else as_text(value)
 
 
 def tagged(value: float) -> float | dict[str, str]:
-    """A number, or an object that no text is mistaken for: for files in which a text may stand at the same place."""
+    """A number, or an object, for files in which a text may stand at the same place."""
     return value if math.isfinite(value) else {"$": "float", "v": repr(value)}

@@ -26,13 +26,9 @@ def assert_numerics(tmp_path: Path, record_property: Callable[[str, object], Non
     """A function ``assert_numerics(inspection, *, rules=None, baseline=None, **limits)``.
 
     `limits` are ``max_<metric>`` and ``min_<metric>``; `rules` a path to a TOML file, or `etviz.gate.Rules`; `baseline`
-    a path. It returns the result of the check. Where the check fails, the report of the Inspection is written into the
-    test's ``tmp_path``, its path becomes the test's property ``etviz-report``, and the failure names the worst rows.
-
-    Raises
-    ------
-    UsageError, ArtifactError
-        If a limit or a file makes no sense.
+    a path. It returns the result of the check. Where the check fails, the report is written into the test's
+    ``tmp_path``, its path becomes the test's property ``etviz-report``, and the failure names the worst rows. Raises
+    `UsageError` or `ArtifactError` if a limit or a file makes no sense.
     """
 
     def check_numerics(
@@ -54,7 +50,6 @@ def assert_numerics(tmp_path: Path, record_property: Callable[[str, object], Non
 
 
 def failure_message(inspection: Inspection, result: CheckResult, report: Path) -> str:
-    """The message of a failing test: the verdict, values beyond limits, and the report's path."""
     lines = [str(line) for line in str(result).splitlines()]
     more = len(lines) - 1 - _SHOWN
     lines = lines[: _SHOWN + 1] + ([f"  … and {more} more"] if more > 0 else [])

@@ -19,13 +19,12 @@ TENSORS: Final = ("none", "histograms", "worst")
 
 ``none``: only the metrics of the table. ``histograms``: for every row the histograms of reference, runtime and error,
 their statistics and the counts of non-finite values. ``worst``: also the worst elements of the 50 worst rows, and error
-maps of the 20 worst rows."""
+maps of the 20 worst rows.
+"""
 
 
 LOOK_INSIDE: Final = ("auto", "always", "never")
-"""Whether delegates are zoomed into unasked."""
 ISOLATIONS: Final = ("auto", "always", "never")
-"""Which artifacts a child process evaluates."""
 
 
 def _choice(choices: tuple[str, ...]) -> Enum[str]:
@@ -33,7 +32,7 @@ def _choice(choices: tuple[str, ...]) -> Enum[str]:
 
 
 def _first(variable: str, choices: tuple[str, ...]) -> str:
-    """The value of an environment variable; a misspelt one must not open what it was set to close."""
+    """A misspelt variable must not open what it was set to close."""
     told = os.environ.get(variable) or choices[0]
     if told not in choices:
         raise UsageError(f"the variable {variable} must be {' or '.join(choices)}, found {told!r}")
@@ -57,27 +56,23 @@ class Options(HasTraits):
     Attributes
     ----------
     embed
-        True shows the report as ``text/html`` in place of the widget. It needs no kernel and survives nbconvert.
-        Initially False.
+        True shows the report as ``text/html`` in place of the widget: it needs no kernel and survives nbconvert.
     embed_tensors
-        Content of the embedded report, as ``tensors`` of `Inspection.to_html`.
+        As ``tensors`` of `Inspection.to_html`.
     isolation
         Which artifacts a child process evaluates, so that they can't end the kernel. ``auto``: files that etviz did not
         write on this machine. ``always``: all. ``never``: none. The environment variable ``ETVIZ_ISOLATION`` sets the
-        initial value, ``auto`` without it.
+        initial value.
     embed_megabytes
         Maximum size of an embedded report. A larger one omits tensors, or shows only the table of the worst rows.
     look_inside
         Whether `debug` and `load` zoom in the background into delegates with more than a third of the program's
-        operators,
-        or with an error beyond their precision. A zoom executes the delegate's payload in the `.pte`. ``auto``: only if
-        etviz wrote the files on this machine. ``always``: for all files. ``never``: only `Inspection.zoom` and
-        `Inspection.look_inside` zoom. The environment variable ``ETVIZ_LOOK_INSIDE`` sets the initial value, ``auto``
-        without it.
+        operators, or with an error beyond their precision. A zoom executes the delegate's payload in the `.pte`.
+        ``auto``: only if etviz wrote the files on this machine. ``always``: for all files. ``never``: only on request.
+        The environment variable ``ETVIZ_LOOK_INSIDE`` sets the initial value.
     operator_libraries
         Libraries with your operators: names of modules, or paths of shared libraries. Each registers its operators with
-        torch, and their kernels with the runtime. etviz loads them in this process and in its child processes;
-        executorch's need no entry. The argument `libraries` of `debug` and `load` adds to this list.
+        torch, and their kernels with the runtime. The argument `libraries` of `debug` and `load` adds to this list.
 
     Examples
     --------
@@ -134,7 +129,7 @@ options: Final = Options()
 
 
 def use_libraries(libraries: Iterable[str | os.PathLike[str]] | None) -> None:
-    """Load the session's and these libraries, and add these to `options.operator_libraries`, files by full path.
+    """Add libraries to `options.operator_libraries`, files by full path, and load all of the session's.
 
     A `UsageError` if it is no list of names, or a library can't be loaded.
     """

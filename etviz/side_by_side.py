@@ -1,8 +1,7 @@
 """`etviz.compare`: two or more Inspections side by side, joined by operator.
 
 Rows are joined where both programs execute the same operator of the same module; delegates that a partitioner cut
-differently are joined by the source line of their last operator. All other rows stay alone: no row is joined by a
-guess.
+differently are joined by the source line of their last operator. All other rows stay alone.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class Comparison(Shown):
 
     @property
     def inspections(self) -> dict[str, Inspection]:
-        """By label, in the order in which they were given; the others are compared with the first one."""
+        """By label; the others are compared with the first one."""
         return dict(self._inspections)
 
     @property
@@ -101,7 +100,7 @@ class Comparison(Shown):
 
     @property
     def outputs(self) -> pd.DataFrame:
-        """The final outputs of all Inspections: their `outputs`, with a column `label`."""
+        """Their `outputs`, with a column `label`."""
         frames = [inspection.outputs.assign(label=label) for label, inspection in self._inspections.items()]
         return pd.concat([frame for frame in frames if not frame.empty] or frames[:1], ignore_index=True)
 
@@ -112,18 +111,13 @@ class Comparison(Shown):
         Parameters
         ----------
         by
-            A metric; ``introduced_severity`` where it is known, else its total.
+            A metric, else `UsageError`; ``introduced_severity`` where it is known, else its total.
 
         Returns
         -------
         DataFrame
             Rows of `table` that all have, with a column ``change``: the largest ratio to the first Inspection (for
             metrics in dB, the largest loss in dB; severities count from 1 on, below is rounding), worst first.
-
-        Raises
-        ------
-        UsageError
-            If `by` is no metric.
         """
         count = row_count("n", n, sum(len(item.analysis.rows) for item in self._all()))
         metric = METRICS.get(by.removeprefix("introduced_"))
@@ -141,7 +135,7 @@ class Comparison(Shown):
         return found.sort_values("change", ascending=False, kind="stable").head(count)
 
     def summary(self) -> str:
-        """Short text: each verdict, the number of joined operators, the operator that became worst."""
+        """Each verdict, the number of joined operators, the operator that became worst."""
         lines = [f"{label}: {digest.verdict}" for label, digest in _verdicts(self.view.analysis_by_label).items()]
         table = self.table
         counts = table["joined"].value_counts()
@@ -163,8 +157,6 @@ class Comparison(Shown):
 
         Parameters
         ----------
-        path
-            The file; it appears under this name when it is complete.
         tensors
             As for `Inspection.to_html`.
 
@@ -187,7 +179,7 @@ class Comparison(Shown):
 
 
 class _ComparisonView(ViewState):
-    """State of the views of a comparison: the first program's, with the others beside it."""
+    """The first program's view, with the others beside it."""
 
     def __init__(self, programs: dict[str, Analysis]) -> None:
         self.analysis_by_label = programs
@@ -291,7 +283,7 @@ def _join_once(tables: Sequence[pd.DataFrame]) -> list[tuple[str, list[int | Non
 
 
 def _by_source(frame: pd.DataFrame, places: Any) -> dict[str, int]:
-    """Rows by module and source line, where no other row of the program has the same."""
+    """By module and source line, where no other row of the program has the same."""
     rows = frame.loc[list(places)]
     names = [
         f"{module}|{source}|{output}" if module and source else ""

@@ -1,7 +1,7 @@
-"""Text that comes from files, on its way to people: shown as it is, and obeyed by nothing that shows it.
+"""Text that comes from files, on its way to people: nothing that shows it obeys it.
 
 Names in an artifact may hold escape sequences that a terminal follows, characters that turn the direction of writing,
-halves of surrogate pairs that no encoding takes, or what a spreadsheet computes.
+halves of surrogate pairs that no encoding takes, or formulas of a spreadsheet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def printable(text: object) -> str:
-    r"""A text with every character replaced that is not to be seen; line breaks and tabs stay.
+    r"""Replace invisible characters; line breaks and tabs stay.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def markup(text: object) -> str:
 
 
 def markdown(text: object) -> str:
-    r"""Text for one line or one cell of Markdown, as it is: nobody is mentioned, and nothing is loaded.
+    r"""Text for one line or one cell of Markdown: nobody is mentioned, and nothing is loaded.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def markdown(text: object) -> str:
 
 
 def spreadsheet_cell(value: Any) -> Any:
-    """A text that no spreadsheet takes for a formula; everything else as it is.
+    """A text that no spreadsheet takes for a formula.
 
     Examples
     --------
