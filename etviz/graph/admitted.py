@@ -77,7 +77,6 @@ ADMITTED: Final[dict[str, frozenset[str]]] = {
 
 
 _LAYOUTS: Final = ("dim_order_ops", "et_copy")
-"""Libraries of the edge dialect for memory order and devices."""
 _PACKED: Final = "data"
 """Overload for packed sequences, which no exported model has."""
 _PRIM: Final = "prim_"

@@ -1,4 +1,4 @@
-"""How much of a program is delegated: the numbers of upstream's `get_delegation_info`, from the record.
+"""How much of a program is delegated: upstream's `get_delegation_info`, from the record.
 
 Upstream counts nodes before `to_executorch()`; afterwards its counts include memory allocations.
 """
@@ -49,7 +49,6 @@ class Delegation:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The three numbers under upstream's names."""
         names = ("num_delegated_subgraphs", "num_delegated_nodes", "num_non_delegated_nodes")
         return {name: getattr(self, name) for name in names}
 
@@ -85,7 +84,7 @@ class Delegation:
 def count_nodes(graph: Graph, elided: Sequence[str] = ()) -> dict[str, Any]:
     """Count calls by operator type: ``{"subgraphs": n, "delegated": {op: n}, "non_delegated": {op: n}}``.
 
-    A delegate's operators count, its call does not. `elided` names operators that emission removed.
+    A delegate's operators count, its call does not; `elided` operators were removed by emission.
     """
     inside: Counter[str] = Counter()
     subgraphs = [graph.inside(node) for node in graph.nodes if node.target == "delegate"]

@@ -1,4 +1,4 @@
-"""Operators that draw random numbers. The runtime's numbers differ from the reference's."""
+"""Operators that draw random numbers, which differ between runtime and reference."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Edges between the nodes of the program tree: who reads which value.
 
-Edges join nodes of one level, and cross levels at a delegate's border: an inner operator reads an outer value, an inner
-value becomes an output.
+Edges join nodes of one level; at a delegate's border they cross levels.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ _Values = Sequence[_Value | None]
 
 
 def data_edges(tree: Tree, graph: Graph) -> list[DataEdge]:
-    """The edges of one method's tree, each once, in program order."""
     if "method" not in tree.kind:
         return []
     walk = _Walk(tree)

@@ -1,4 +1,4 @@
-"""Which values inside a delegate exist at run time, and which are fused into another one.
+"""Which values inside a delegate exist at run time, and which are fused.
 
 A quantized operator is dequantize, operator, activation and quantize; a batch norm disappears in the convolution's
 weights. Exposing a value in between would run another program.
@@ -39,8 +39,7 @@ _CONSTANT: Final = "it is computed from constants while the model is lowered"
 class Exposure:
     """Names of the values that can be exposed, in program order.
 
-    `owners` maps fused operators to the operator they belong to. `hidden` gives the reason for values that don't
-    exist.
+    `owners` maps a fused operator to its owner; `hidden` gives the reason for other values.
     """
 
     candidates: list[str] = field(default_factory=list)
@@ -52,7 +51,7 @@ class Exposure:
 
 
 def expose(graph: Graph) -> Exposure:
-    """Sort the values of a delegate's subgraph into exposable and fused ones. The graph's outputs are excluded."""
+    """Sort the values of a delegate's subgraph into exposable and fused ones, without its outputs."""
     exposure, uses = Exposure(), Uses(graph)
     own = set(refs(graph.outputs))
     computed = {item.name for item in graph.inputs if item.kind != "constant"}

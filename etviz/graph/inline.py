@@ -1,7 +1,4 @@
-"""A graph with its delegates' operators inlined, so that every inner value has a name.
-
-Inlined names start with the delegate's name: ``lowered_module_0/aten_relu_default``.
-"""
+"""A graph with its delegates' operators inlined, named like ``lowered_module_0/aten_relu_default``."""
 
 from __future__ import annotations
 
@@ -16,8 +13,7 @@ from etviz.graph.uses import Key, item_of
 class Inlined:
     """A graph without delegates that evaluates to the same values.
 
-    `written` maps an ``(instruction, output)`` of the runtime to a value. `inside` maps the instruction of a delegate
-    call to the prefix of its operators' names.
+    `written` maps an ``(instruction, output)`` to a value, `inside` a delegate's instruction to its operators' prefix.
     """
 
     graph: Graph

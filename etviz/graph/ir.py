@@ -1,8 +1,4 @@
-"""The program's graph as plain data: what runs, on what, and where it came from.
-
-Every graph that etviz evaluates has this form, without tensors and torch. `Graph.from_json` checks it, so every graph
-is safe to walk.
-"""
+"""The program's graph as plain data, without tensors and torch; `Graph.from_json` checks it."""
 
 from __future__ import annotations
 
@@ -15,16 +11,16 @@ if TYPE_CHECKING:
 Json = Any
 
 WHOLE = "__all"
-"""Suffix of the name of a node with several named outputs, if the file has no name for the node."""
+"""Suffix of the name of a node with several named outputs, if the file does not name the node."""
 
 OBSERVED = "observed"
-"""Target of a call with unknown inside: its arguments are the values of its outputs, if known."""
+"""Target of a call with unknown inside; its arguments are its outputs, if known."""
 
 LOOPS = ("map", "scan")
 """Targets of nodes that run their subgraph once per row; see `etviz.graph.loops`."""
 
 CONTROL = ("cond", *LOOPS)
-"""Targets of nodes with graphs whose nodes are instructions of the method: branches and loop bodies."""
+"""Targets of nodes with graphs whose nodes are instructions of the method."""
 
 MAX_DEPTH = 64
 """Maximum nesting of arguments and of subgraphs."""
@@ -55,8 +51,7 @@ class Tag:
 class Meta:
     """The properties of one value that are known before the run.
 
-    `shape` holds ints, or the symbol's text for a dynamic size. `scale` is the step of the value's quantization grid
-    (None: no grid, or unknown).
+    `shape` holds ints, or a dynamic size's symbol. `scale` is the grid's step (None: no grid, or unknown).
     """
 
     dtype: str
@@ -69,8 +64,8 @@ class Node:
     """One call of the graph.
 
     `target` is the functional operator (``aten.add.Tensor``), ``getitem``, ``delegate``, one of `CONTROL` or a Python
-    operator (``py.add``). `kernel` is the executed operator (``aten::add.out``). `instruction` is the id of ETDump
-    events, -1 if the runtime executes nothing for this node.
+    operator (``py.add``); `kernel` the executed one (``aten::add.out``). `instruction` is the id of ETDump events, -1
+    if the runtime executes nothing.
     """
 
     name: str
@@ -88,7 +83,6 @@ class Node:
     _read: tuple[Any, Any, tuple[str, ...]] | None = field(default=None, init=False, repr=False, compare=False)
 
     def reads(self) -> tuple[str, ...]:
-        """Names of its input values, in order, with repetitions."""
         known = self._read
         if known is None or known[0] is not self.args or known[1] is not self.kwargs:
             self._read = known = self.args, self.kwargs, tuple(refs((self.args, self.kwargs)))
@@ -110,8 +104,7 @@ class Graph:
     """Inputs, nodes in program order, and outputs.
 
     `mutations` maps a buffer (`Input.target`) to the value that overwrites it after the run. `backend_id` and
-    `compile_specs` belong to a delegate's subgraph. `subgraphs` holds delegates and branches by name. `delegated`
-    names the nodes that a backend runs, in a graph before delegation.
+    `compile_specs` belong to a delegate's subgraph. `delegated` names nodes that a backend runs, before delegation.
     """
 
     name: str
@@ -135,7 +128,6 @@ class Graph:
         return [i for i in self.inputs if i.kind == "user"]
 
     def results(self) -> list[str]:
-        """Names of its outputs and of the values that overwrite buffers."""
         return [*refs(self.outputs), *self.mutations.values()]
 
     def inside(self, call: Node) -> Graph:
@@ -151,7 +143,6 @@ class Graph:
         return [self.subgraphs[name] for name in node.subgraphs] if node.target in CONTROL else []
 
     def handed(self, node: Node) -> list[Any]:
-        """The arguments that a node of `CONTROL` passes to its graphs, in order."""
         return list(node.args[1]) if node.target == "cond" else [leaf for part in node.args for leaf in part]
 
 
@@ -183,7 +174,6 @@ def _collect_refs(value: Any, found: list[str]) -> None:
 
 
 def map_arg(value: Any, leaf: Callable[[Any], Any]) -> Any:
-    """Apply `leaf` to everything in `value` that is not a list, tuple or dict."""
     if isinstance(value, (list, tuple)):
         return [map_arg(item, leaf) for item in value]
     if isinstance(value, dict):

@@ -19,7 +19,7 @@ _INPUTS = {"user", "constant", "buffer"}
 
 
 class MalformedGraphError(ValueError):
-    """The JSON is not a graph. Readers of files turn this into an `ArtifactError`."""
+    """The JSON is not a graph."""
 
 
 class TextTable:
@@ -88,7 +88,7 @@ def dump_graph(graph: Graph, table: TextTable) -> Json:
 
 
 def load_graph(data: Json, texts: list[str], depth: int = 0) -> Graph:
-    """The inverse of `dump_graph`; `MalformedGraphError` for a wrong type, an unknown tag, or a later node's value."""
+    """The inverse of `dump_graph`; `MalformedGraphError` for a wrong type or tag, or a later node's value."""
     if depth > MAX_DEPTH:
         raise MalformedGraphError("subgraphs are nested too deeply")
     try:
@@ -237,7 +237,6 @@ def _scale(value: float) -> float:
 
 
 def shallow(module: str) -> str:
-    """The path of a module, cut at an implausible depth."""
     return module if module.count(".") < _DEEPEST_MODULE else ".".join(module.split(".")[:_DEEPEST_MODULE])
 
 

@@ -43,7 +43,6 @@ _TELLING: Final = (
 
 
 def describe(graph: Graph, node: Node, output: int) -> dict[str, Any]:
-    """Kind, operator, backend, reference operators, module, source and stack of one output of an instruction."""
     if node.target != "delegate":
         return {
             "kind": "inner" if graph.backend_id else "kernel",
@@ -68,7 +67,6 @@ def describe(graph: Graph, node: Node, output: int) -> dict[str, Any]:
 
 
 def debug_handles(graph: Graph, node: Node) -> tuple[int, ...]:
-    """Debug handles of an instruction and of its delegate's operators, ascending."""
     inner = graph.subgraphs.get(node.subgraphs[0]) if node.target == "delegate" and node.subgraphs else None
     own = [handle for item in inner.nodes for handle in item.handles] if inner is not None else []
     return tuple(sorted({*node.handles, *own} - {-1, 0}))
@@ -90,7 +88,7 @@ def _speaker(inner: Graph, output: int) -> Node | None:
     """The operator whose module and source line stand for a delegate's output.
 
     It is the output's maker. If the delegate's operators come from several modules, it is the most telling one that the
-    output depends on; of several, the nearest.
+    output depends on, then the nearest.
     """
     maker = _maker(inner, output)
     if maker is None or len({node.module for node in operators(inner.nodes) if node.module}) < 2:
@@ -107,9 +105,9 @@ def _speaker(inner: Graph, output: int) -> Node | None:
 
 
 def constant_names(graph: Graph) -> dict[str, str]:
-    """Names of constants for people, by target: the model's own names.
+    """The model's names of constants, by target.
 
-    torch numbers the constants of a quantized module (``_frozen_param4``). They are called after the module that reads
+    torch numbers the constants of a quantized module (``_frozen_param4``); they are named after the module that reads
     them: ``head.weight``.
     """
     found: dict[str, str] = {}
@@ -131,7 +129,6 @@ def constant_names(graph: Graph) -> dict[str, str]:
 
 
 def owners_of(graph: Graph) -> dict[int, Graph]:
-    """The graph (the method or a branch) of each instruction."""
     owners = {node.instruction: graph for node in graph.nodes if node.instruction >= 0}
     for node in graph.nodes:
         for branch in graph.branches(node):
@@ -155,7 +152,7 @@ def source_line(stack: str) -> str:
 
 
 def source_code(stack: str) -> str:
-    r"""The code at `source_line` as the trace quotes it, or empty. No file is opened."""
+    """The code at `source_line` as the trace quotes it, or empty. No file is opened."""
     frame = _own_frame(stack)
     text = stack[frame.end() :].split("\n", 2)[1:2] if frame else []
     return text[0].strip() if text and not _FRAME.match(text[0]) else ""
@@ -200,7 +197,7 @@ def short_operator(name: str) -> str:
 
 
 def node_label(graph: Graph, node: Node) -> str:
-    """Name of a node in a tree or diagram: its short name, or a delegate's first operators: ``conv2d, relu, +12``."""
+    """A node's short name, or a delegate's first operators: ``conv2d, relu, +12``."""
     if node.target not in ("delegate", OBSERVED) or not node.subgraphs:
         return short_operator(node.target)
     inner = graph.inside(node)
@@ -211,8 +208,6 @@ def node_label(graph: Graph, node: Node) -> str:
 
 def operator_label(kind: str, op: str, reference_ops: str, output: float = 0) -> str:
     """Name of an operator in the table: a delegate's operators, or a kernel without ATen's namespace.
-
-    Inside a delegate, quantize and dequantize are named after the operators whose result they convert.
 
     Examples
     --------
@@ -235,7 +230,7 @@ def _rank(name: str) -> int:
 
 
 def salient_operator(reference_ops: str) -> str:
-    """Name of a delegate: its most telling operator and the number of others.
+    """A delegate's most telling operator and the number of others.
 
     Examples
     --------
@@ -248,7 +243,7 @@ def salient_operator(reference_ops: str) -> str:
 
 
 def module_labels(modules: Iterable[str]) -> dict[str, str]:
-    """A short name for each module: the parts that distinguish it, without the common prefix.
+    """A short name for each module: the parts that distinguish it.
 
     Examples
     --------
@@ -271,8 +266,7 @@ def module_labels(modules: Iterable[str]) -> dict[str, str]:
 class RowAddress(NamedTuple):
     """The address of a row: ``#22``, ``#22[1]``, ``#22.3``, ``#22@1``.
 
-    `instruction` is the delegate call for a row inside; `inner` is the operator inside, else -1. An `output` or `run`
-    of 0 is not written.
+    `inner` is the operator inside a delegate call, else -1. An `output` or `run` of 0 is not written.
     """
 
     instruction: int
@@ -287,15 +281,6 @@ class RowAddress(NamedTuple):
 
 
 def row_name(kind: str, op: str, reference_ops: str, module: str, output: float = 0) -> str:
-    """Name of a row without its number: module and operator.
-
-    Examples
-    --------
-    >>> row_name("kernel", "aten::native_layer_norm.out", "layer_norm", "net.norm1", 1)
-    'net.norm1 · layer_norm [1]'
-    >>> row_name("delegate", "DELEGATE_CALL", "linear, sdpa, add", "encoder.layers.11.attention")
-    '11.attention · sdpa +2'
-    """
     label = _with_place(".".join(module.split(".")[-_LEVELS:]), _operator_name(kind, op, reference_ops))
     return f"{label} [{int(output)}]" if output > 0 and not label.endswith("]") else label
 
@@ -321,7 +306,6 @@ def _plain(name: str) -> str:
 
 
 def describe_row(row: Any) -> str:
-    """Name of a gap row: ``#12 norm1 · layer_norm`` or ``#12[1] norm1 · layer_norm``."""
     if "name" in row:
         return str(row["name"])
     kind, op, reference_ops, module = (str(row[field] or "") for field in ("kind", "op", "reference_ops", "module"))
@@ -360,7 +344,7 @@ def describe_outputs(node: Node) -> str:
 def together(nodes: Sequence[Node], unpaired: Sequence[int] = ()) -> str:
     """Operators with missing values, in words: ``instruction 3 (layer_norm), whose value was not logged``.
 
-    `unpaired` are candidate instructions for the operators without a number.
+    `unpaired` are candidate instructions for operators without a number.
     """
     known = {node.instruction for node in nodes if node.instruction >= 0}
     unknown = len(known) < len(nodes)

@@ -1,7 +1,4 @@
-"""The operators of language models that executorch's libraries add: what they take, give, and write.
-
-`etviz.evaluation.language_operators` computes them.
-"""
+"""The language-model operators of executorch's libraries; `etviz.evaluation.language_operators` computes them."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ class LanguageOperator:
     """One operator.
 
     `arguments` has torch's notation: an argument ``Tensor(a!) cache`` is written to. `results` counts results that mean
-    something; a cache update returns a tensor that holds nothing.
+    something; a cache update returns an empty tensor.
     """
 
     arguments: str
@@ -53,7 +50,7 @@ llama.fallback(Tensor input) -> 1
 executorch.update_cross_attn_cache(Tensor value, Tensor cache) -> 1
 executorch.alias(Tensor x, Tensor y) -> 2
 """
-"""In torch's notation, with the number of results that mean something."""
+"""In torch's notation, with the number of meaningful results."""
 _PARTS: Final = {
     "FLAGS": "Tensor? attn_mask=None, float drpout_p=0., bool is_causal=False, float? scale=None",
     "GRIDS": ", ".join(f"Tensor? {name}_{part}=None" for name in "qkv" for part in ("zero_points", "scales")),
@@ -69,4 +66,4 @@ def _parsed(line: str) -> tuple[str, LanguageOperator]:
 
 
 LANGUAGE_OPERATORS: Final = dict(map(_parsed, _SCHEMAS.replace("\\\n    ", "").strip().splitlines()))
-"""By target; what an operator writes, its functional form gives after its results."""
+"""By target; the functional form returns what it writes after its results."""

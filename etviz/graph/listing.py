@@ -1,7 +1,7 @@
 """The program as text, in the form of upstream's `format_delegated_graph`.
 
-Upstream prints the live program before `to_executorch()`. This is the emitted one, with new node numbers, or one that
-was derived from files, which name every argument and keep what only delegates need.
+Upstream prints the live program before `to_executorch()`. This is the emitted one, with new node numbers, or one
+derived from files, which name every argument and keep what only delegates need.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ _WRITE: Final = "aten.copy_.default"
 
 
 def format_delegated_graph(graph: Graph) -> str:
-    """One line per node; each delegate's graph is indented below its name."""
     lines = ["graph():"]
     uses = Uses(graph)
     for item in graph.inputs:
@@ -43,8 +42,7 @@ def format_delegated_graph(graph: Graph) -> str:
 def as_lowered(graph: Graph, by_position: Callable[[str, Any, Any], tuple[list[Any], dict[str, Any]]]) -> Graph:
     """A graph that was derived from files, as upstream has it after lowering.
 
-    Arguments stand in the order of the operator's schema (`by_position`), delegates and their outputs have upstream's
-    names, and constants that only delegates read and items that nobody reads are gone.
+    `by_position` orders arguments; names are upstream's; constants of delegates and unread items are gone.
     """
     uses = Uses(graph)
     everything = [node.name for part in (graph, *graph.subgraphs.values()) for node in part.nodes]

@@ -2,8 +2,7 @@
 
 A node's arguments are ``(carries, rows, operands)``: the initial carries (none for a `map`), the tensors to slice, and
 what every round receives unchanged. The body takes these and the round's number, and returns the next carries and a row
-of each result. The emitter's nodes (slicing a row, copying a carry) are part of the body, because the runtime executes
-and logs them.
+of each result. It includes the emitter's slices and copies, which the runtime logs.
 """
 
 from __future__ import annotations
@@ -34,10 +33,7 @@ def begin(name: str, carries: Sequence[Any]) -> list[Node]:
 
 
 def make_body(body: Graph, name: str, carries: int, rows: int) -> None:
-    """Convert a loop's body from upstream's form to that of this module.
-
-    Upstream's takes ``(carries, one row of each tensor, operands)``. Names get the loop's name as a prefix.
-    """
+    """Convert a loop's body from upstream's form, ``(carries, one row of each tensor, operands)``, to this module's."""
     users = body.user_inputs()
     taken = users[carries : carries + rows]
     whole = [Input(f"{item.name}_rows", "user") for item in taken]

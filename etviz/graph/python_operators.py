@@ -32,7 +32,6 @@ class ArithmeticRefusedError(ValueError):
 
 
 def check(target: str, values: Sequence[Any]) -> None:
-    """Refuse arguments that are no 64-bit numbers, and shifts by 64 or more."""
     if not all(isinstance(value, (int, float)) for value in values):
         raise ArithmeticRefusedError(f"The graph's {target[:100]} computes a size from something that is not a number")
     if any(isinstance(value, int) and abs(value) >= LARGEST for value in values):
@@ -42,7 +41,6 @@ def check(target: str, values: Sequence[Any]) -> None:
 
 
 def check_result(target: str, value: Any) -> None:
-    """Refuse a result of more than 64 bits."""
     if isinstance(value, int) and abs(value) >= LARGEST:
         raise ArithmeticRefusedError(f"The graph's {target} gives a number of {value.bit_length()} bits")
 

@@ -1,8 +1,4 @@
-"""Which operators quantize or dequantize, and on which grid.
-
-Two libraries have such operators: ``quantized_decomposed`` (PT2E) and ``torchao``. Operators and node names are
-treated alike.
-"""
+"""Which operators of ``quantized_decomposed`` (PT2E) and ``torchao`` quantize or dequantize, and on which grid."""
 
 from __future__ import annotations
 
@@ -104,7 +100,7 @@ def converted(node: Node) -> str:
 class GridArguments:
     """The grid arguments of a quantize or dequantize; values of other nodes are `Ref`.
 
-    `axis`, `group` and `block` say which elements share a scale, where the granularity leaves it open.
+    `axis`, `group` and `block` say which elements share a scale, if the granularity leaves it open.
     """
 
     granularity: str
@@ -162,7 +158,7 @@ def _range(dtype: Any) -> tuple[int | None, int | None]:
 
 
 def grid_of(node: Node) -> GridArguments | None:
-    """The same for a node with one scale for all elements."""
+    """`grid_arguments` of a node with one scale for all elements."""
     grid = grid_arguments(node.target, node.args, node.kwargs)
     shape = node.outputs[0].shape if node.outputs and node.outputs[0] is not None else ()
     if grid is None or grid.granularity not in ("per_tensor", "affine"):
@@ -199,8 +195,8 @@ class Grid:
     def saturated(self, floats: torch.Tensor, quantized: torch.Tensor) -> float:
         """Share of a float model's values that the grid clips, given the quantized integers of the same shape.
 
-        An element counts if its quantized value is `qmin` or `qmax` and its float value is beyond by more than half a
-        step, farther than rounding reaches.
+        An element counts if its quantized value is `qmin` or `qmax` and its float value lies more than half a step
+        beyond, farther than rounding reaches.
         """
         if not floats.numel():
             return 0.0

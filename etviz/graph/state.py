@@ -1,7 +1,6 @@
 """Rewrites operators that write to their arguments as operators that return what they write.
 
-The runtime writes a cache in place. In a graph each value has one maker, so a writing call returns the new value after
-its results, and later readers refer to it.
+In a graph each value has one maker, so a writing call returns the new value after its results, for later readers.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ Written = tuple[int | None, "Sequence[str]"]
 
 
 def written_by(node: Node) -> Written:
-    """Results and writes of one of executorch's language operators."""
     known = LANGUAGE_OPERATORS.get(node.target)
     if known is None:
         return None, ()
@@ -29,10 +27,7 @@ def written_by(node: Node) -> Written:
 
 
 def thread_state(graph: Graph, written: Callable[[Node], Written] = written_by) -> None:
-    """Let each call that writes in place return what it writes, and redirect later readers.
-
-    Calls in torch's functional form stay as they are.
-    """
+    """Let each call that writes in place return what it writes, and redirect later readers."""
     metas: dict[str, Meta | None] = {item.name: item.meta for item in graph.inputs}
     current: dict[str, str] = {}
     nodes: list[Node] = []
@@ -79,7 +74,7 @@ def give(
 def seen_later(graph: Graph) -> dict[int, tuple[int, list[tuple[int, int] | None]]]:
     """By instruction that writes: its number of results, and where later delegate calls log each written value.
 
-    A place is a later instruction and an index in its log, None if no later call logs the value.
+    A place is an instruction and an index in its log.
     """
     readers: dict[str, tuple[int, int]] = {}
     named: dict[tuple[str, int], str] = {}

@@ -1,7 +1,6 @@
-"""The delegated-graph tree as preorder arrays.
+"""The delegated-graph tree as preorder arrays, by program order or by module hierarchy.
 
-A node's subtree is the next `size` rows including its own, so folding skips `size` rows. Two trees show the same rows:
-by program order (method → delegates and portable operators → operators inside each delegate), and by module hierarchy.
+A node's subtree is the next `size` rows including its own.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 KINDS: Final = ("program", "method", "delegate", "kernel", "inner", "module", "value")
 _ITSELF, _NO_OUTPUT = -2, -1
-"""Output numbers of nodes that show the instruction, or an inner operator that makes no output."""
+"""Output numbers of nodes that show the instruction, or an inner operator without an output."""
 NAN: Final = float("nan")
 
 
@@ -27,8 +26,7 @@ class Tree:
     """Preorder arrays, one entry per node.
 
     `kind` is one of `KINDS`; `instruction` is -1 if the runtime executes nothing; `latency` is in milliseconds, NaN if
-    unknown; `operators` counts the operators below a node. `by_instruction`, `by_output` and `by_inner` map an
-    instruction, an output, and an operator inside a delegate (instruction and name) to nodes.
+    unknown; `operators` counts the operators below. `by_inner` maps an instruction and a name inside to nodes.
     """
 
     depth: list[int] = field(default_factory=list)

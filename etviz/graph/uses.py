@@ -1,6 +1,6 @@
 """Who uses a value, and which values an operator returns.
 
-An operator with several outputs returns a list, and ``getitem`` nodes, which are no operators, name its elements.
+An operator with several outputs returns a list; ``getitem`` nodes name its elements.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ Key = tuple[str, int]
 
 
 def item_of(node: Node) -> Key | None:
-    """The output that a ``getitem`` names, None for other nodes."""
     if node.target != "getitem" or len(node.args) != 2:
         return None
     source, at = node.args
@@ -60,7 +59,7 @@ class Uses:
         return [named[at] for at in sorted(named)] or [operator.name]
 
     def value(self, name: str) -> Key:
-        """Operator and output index of a value. An input stands for itself."""
+        """Operator and output index of a value; an input is its own operator."""
         node = self.nodes.get(name)
         return (node and item_of(node)) or (name, 0)
 
@@ -103,5 +102,4 @@ def only_moves(node: Node) -> bool:
 
 
 def is_stateful(graph: Graph) -> bool:
-    """True if an execution leaves state in a mutable buffer."""
     return bool(graph.mutations) or any(is_stateful(inner) for inner in graph.subgraphs.values())

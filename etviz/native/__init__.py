@@ -55,14 +55,13 @@ class Bins(ctypes.Structure):
 
 
 class Elements(NamedTuple):
-    """A flat, contiguous array: address of its first element, and its type, one of `KINDS`."""
+    """Address and type (of `KINDS`) of a flat, contiguous array."""
 
     address: int
     dtype: str
 
 
 NOTHING: Final = Elements(0, "float64")
-"""Placeholder for a missing reference."""
 KINDS: Final = {"float32": 0, "float64": 1, "int8": 2, "uint8": 3, "bool": 3, "int16": 4, "int32": 5, "int64": 6}
 
 
@@ -99,7 +98,7 @@ def pair_sums(reference: int, runtime: int, count: int, rtol: float, atol: float
 
 
 def describe(reference: Elements, runtime: Elements, count: int, series: Any, classes: int) -> bool:
-    """Add a pair of `count` elements to the series of reference, runtime and error; False without a compiled pass.
+    """Add `count` pairs to the series of reference, runtime and error; False without a compiled pass.
 
     `classes` is the address of 4 × 4 int64: elements by class of the reference (row) and of the runtime (column).
     """
@@ -111,7 +110,7 @@ def describe(reference: Elements, runtime: Elements, count: int, series: Any, cl
 
 
 def count(reference: Elements, runtime: Elements, number: int, series: Any, bins: Any) -> bool:
-    """Count a pair of `number` elements into three `bins`, and add to the spreads from `describe`."""
+    """Count pairs into three `bins`, and add to the spreads from `describe`."""
     library = _library()
     if library is None:
         return False

@@ -1,7 +1,6 @@
-"""Compiles the C files of this folder when etviz is installed; without a C compiler NumPy does the same work.
+"""Compiles the C files of this folder when etviz is installed, as hatchling's build hook.
 
-This is a hatchling build hook (``tool.hatch.build.hooks.custom`` in pyproject.toml). ``python etviz/native/build.py``
-runs it by hand. ``ETVIZ_PURE=1`` skips it, which gives the wheel for every platform.
+``python etviz/native/build.py`` runs it by hand. ``ETVIZ_PURE=1`` skips it, for the wheel of every platform.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class NativeBuildHook(BuildHookInterface[Any]):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile before a wheel is packed. That wheel fits this platform and every Python version."""
+        """Compile before a wheel is packed, which fits this platform and every Python version."""
         if self.target_name != "wheel" or not compile_library():
             return
         build_data["artifacts"].append("etviz/native/_native.so")

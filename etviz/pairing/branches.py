@@ -2,7 +2,7 @@
 
 The emitter writes a branch in node order: a jump over the true branch, its instructions, a jump over the false branch,
 its instructions. A loop is its number of rounds, copies of the initial carries, the body, the round's end, a jump back,
-and the counter's reset. Instructions and nodes are matched by operator.
+and the counter's reset.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Loop:
 
 
 def regions(method: Method) -> list[Region | Loop]:
-    """The outermost branches and loops of a method, in program order."""
+    """The outermost branches and loops, in program order."""
     areas: list[Region | Loop] = []
     jumps = {i.index: i.target for i in method.instructions if i.kind == "jump" and i.target is not None}
     backwards = {target: at for at, target in sorted(jumps.items()) if target <= at}
@@ -88,10 +88,7 @@ def _loop(method: Method, start: int, jump: int) -> Loop | None:
 
 
 def number_branches(graph: Graph, method: Method) -> dict[int, Node]:
-    """Write instruction ids into the branches and loops of a graph; returns the node of each placed instruction.
-
-    Unlogged instructions of a loop outside its body count as placed.
-    """
+    """Write instruction ids into a graph's branches and loops; returns the node of each placed instruction."""
     calls = {i.index: i for i in method.instructions}
     placed: dict[int, Node] = {}
     for node, area in controlled(graph.nodes, regions(method)):

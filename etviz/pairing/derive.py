@@ -1,8 +1,7 @@
 """Derives which edge value each runtime value is, from the `.pte` and the ETRecord alone.
 
-Instructions and the edge graph say which operator reads and writes which value, and debug handles link them. Each
-runtime value starts with all edge values that it could be and loses the values that its makers or readers rule out,
-until nothing changes. A value with one possibility is paired; others are left out. A pairing is never a guess.
+Each runtime value starts with all edge values that it could be and loses those that its makers, readers or debug
+handles rule out, until nothing changes. A value with one possibility is paired; others are left out, never guessed.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _WRITE_BACK: Final = "aten::copy_"
 _MOST_TRIALS: Final = 256
 _WORK: Final = 1_000_000
 _WORK_PER_CALL: Final = 100
-"""Maximum number of comparisons per call. If they run out, only what is certain is paired."""
+"""Maximum number of comparisons per call. If they run out, only certain values are paired."""
 _SLICE: Final = "aten.slice_copy.Tensor"
 _TAKING_PARTS: Final = frozenset(
     (_SLICE, "aten.select_copy.int", "aten.split_copy.Tensor", "aten.split_with_sizes_copy.default")
@@ -44,10 +43,9 @@ _TAKING_PARTS: Final = frozenset(
 class Derived:
     """Edge values of runtime values, and edge operators of calls.
 
-    `edge` has the edge graph's values by name. `values` maps each ``(instruction, output)`` to its edge value,
-    `written_back` to the value that a `copy_` stores in a mutable buffer, `inputs` the tensors that a delegate reads.
-    `operators` belong to kernels, `insides` to delegates, in order. `delegated` are operators that only
-    delegates can have executed.
+    `values` maps each ``(instruction, output)`` to its edge value, `written_back` to the value that a `copy_` stores in
+    a mutable buffer, `inputs` the tensors that a delegate reads. `operators` belong to kernels, `insides` to delegates,
+    in order. `delegated` operators can only run in delegates.
     """
 
     edge: EdgeValues
@@ -66,19 +64,15 @@ def derive(
     constants: Constants | None = None,
     origins: Origins = lambda _: (),
 ) -> Derived:
-    """Pair the values of a method's instructions with values of the ETRecord's edge graph, before delegation.
-
-    `handles` are the debug handles of each instruction; `origins` reads each delegate's payload.
-    """
+    """Pair a method's values with the ETRecord's edge graph; `origins` reads a delegate's payload."""
     return _Search(method, edge, handles, constants or Constants(), origins).run()
 
 
 @dataclass(slots=True)
 class _Past:
-    """The origin of a delegate's value.
+    """The origin of a delegate's value: all values that it follows from, itself included, and their operators.
 
-    `values` are all values that it follows from, itself included, `handles` the operators' handles. `slices` are
-    operators that take a part: handle and start, None if unknown.
+    `slices` are operators that take a part: handle and start, None if unknown.
     """
 
     values: set[str] = field(default_factory=set)

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 class EdgeValues(Uses):
     """Values of an edge graph by name, with makers and users.
 
-    `classes` maps equal inputs to the first of them. `operators` are by name, `by_target` by functional name,
-    `by_handle` by debug handle. `given` names the values of each operator, in order, `maker` the operator of each
-    value, `places` the place of each operator in the program.
+    `classes` maps equal inputs to the first of them. `by_target` is by functional name. `given` names an operator's
+    values, in order; `places` are places in the program.
     """
 
     def __init__(self, graph: Graph, classes: Mapping[str, str] | None = None) -> None:

@@ -1,13 +1,12 @@
 """Pairs by debug handle, if only an ETRecord is known.
 
 Instructions and operators form groups by handle, narrowed by names, shapes and execution order. A group is compared
-only if one pairing is possible: a kernel that is the only instruction with the only operator; the one value that
-leaves the group, made by its last instruction; or the outputs of its only instruction, if their shapes differ. Others
-are reported as grouped or not compared.
+only if one pairing is possible: its only kernel with its only operator; the one value that leaves the group, made by
+its last instruction; or its only instruction's outputs of different shapes.
 
-A group's operators are cut out of the edge graph and evaluated on the runtime's inputs. Operators between two groups
-that no instruction claims are included if they only move elements, read sizes, or follow from the weights. If a group
-reads an unpaired value of another group, both are cut out together and share the introduced error.
+A group's operators are cut out of the edge graph and evaluated on the runtime's inputs. Unclaimed operators between two
+groups are included if they only move elements, read sizes, or follow from the weights. If a group reads an unpaired
+value of another group, both are cut out together and share the introduced error.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _VIEW: Final = "et_view"
 """Runtime name of a ``view_copy`` that copies nothing."""
 
 Logged = Mapping[int, "Sequence[TensorRef]"]
-"""By instruction: the tensors that it logged; a delegate logs its inputs before its outputs."""
+"""Tensors by the instruction that logged them; a delegate logs its inputs before its outputs."""
 
 
 @dataclass(slots=True)
@@ -55,7 +54,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The edge values of an instruction's outputs, in order, and their group."""
+    """The edge values of an instruction's outputs, in order."""
 
     instruction: int
     values: tuple[str, ...]
@@ -63,7 +62,6 @@ class Match:
 
 
 def logged_tensors(block: RunBlock) -> dict[int, list[TensorRef]]:
-    """The tensors that each instruction of an execution logged, without lost values."""
     found: dict[int, list[TensorRef]] = {}
     for event in block.debug:
         if event.delegate_debug_id is None and not event.is_output:
@@ -161,7 +159,6 @@ def group_by_handles(
     nodes: Mapping[int, Node] | None = None,
     logged: Logged | None = None,
 ) -> list[Group]:
-    """Connected components of instructions and their possible operators."""
     parent: dict[str, str] = {}
 
     def find(name: str) -> str:
@@ -237,9 +234,8 @@ def _leaving(group: Group, uses: Uses) -> list[str]:
 class Cut:
     """The part of the edge graph that gives the values of a match.
 
-    `graph` returns these values; its user inputs are the outside values, in the order of `reads`; the group's operators
-    read `direct` directly. `groups` are cut out together; `instructions`, ascending, are all that their operators may
-    belong to.
+    `graph` takes outside values in the order of `reads`; the group's operators read `direct` themselves.
+    `instructions`, ascending, are all that their operators may belong to.
     """
 
     match: Match
@@ -258,10 +254,8 @@ class Cut:
 class HandleGroups:
     """The values that a method's instructions give, according to debug handles.
 
-    `nodes` is the method's skeleton by instruction, `handled` the instructions with debug handles. `reasons` tell why
-    instructions have no match. `makers` maps a value to its match and output; `cuts` an instruction to its cut, unless
-    its group has branches. `inputs` are names of the graph's inputs by kind, `readers` the matched instructions that
-    read them.
+    `nodes` is the method's skeleton; `reasons` tell why instructions have no match. `makers` maps a value to its match
+    and output; `cuts` an instruction to its cut, unless its group has branches. `readers` are matched instructions.
     """
 
     def __init__(
@@ -378,7 +372,7 @@ def logged_by_itself(groups: HandleGroups, cut: Cut, log: RuntimeLog) -> dict[st
     """By name of a group's input: the value that its delegate logged.
 
     A delegate does not identify its inputs, so only inputs with a unique shape and dtype are returned. Empty if it
-    logged another number than its group reads, or if other instructions of the group may have made them.
+    logged another number than its group reads, or other instructions may have made them.
     """
     fitting = _fitting(groups, cut, log)
     taken = Counter(id(value) for values in fitting.values() for value in values)
@@ -387,7 +381,6 @@ def logged_by_itself(groups: HandleGroups, cut: Cut, log: RuntimeLog) -> dict[st
 
 
 def logged_inputs_of(groups: HandleGroups, log: RuntimeLog) -> dict[str, list[torch.Tensor]]:
-    """By name of a program's input: the candidates that a delegate logged."""
     users = {item.name for item in groups.edge.user_inputs()}
     logged: dict[str, list[torch.Tensor]] = {}
     for cut in groups.cuts.values():

@@ -26,11 +26,7 @@ _BLOCK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """Matches of constants.
-
-    `domains` are, by value id of the program, the possible names in the reference's graph; `classes` maps a name to the
-    first of all equal constants.
-    """
+    """Matches of constants: `domains` are possible names by value id, `classes` maps a name to its first equal."""
 
     domains: Mapping[int, frozenset[str]] = field(default_factory=dict)
     classes: Mapping[str, str] = field(default_factory=dict)
@@ -39,8 +35,7 @@ class Constants:
 def match_constants(program: Program, method: Method, graph: Graph, weights: Mapping[str, torch.Tensor]) -> Constants:
     """Find the constants of a method among a graph's inputs.
 
-    A constant that equals no input and no view of one may be any of its shape and type: the files hold different
-    weights.
+    A constant that equals no input and no view of one may be any of its shape and type: the files hold other weights.
     """
     kept = [item for item in graph.inputs if item.target in weights and item.kind != "buffer"]
     named = {item.name: in_place(weights, item.target) for item in kept}
@@ -97,7 +92,7 @@ def in_place(weights: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
 
 
 def stored(tensor: torch.Tensor, dim_order: Sequence[int] = ()) -> Bytes:
-    """Bytes in a dimension order, without a copy where possible."""
+    """Bytes in a dimension order, without a copy if possible."""
     import torch
 
     plain = tensor.detach()

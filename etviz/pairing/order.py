@@ -1,7 +1,4 @@
-"""When operators can have been executed: after their inputs and before their readers.
-
-The order often decides between two possible instructions of an operator.
-"""
+"""When operators can have been executed: after their inputs and before their readers."""
 
 from __future__ import annotations
 
@@ -47,7 +44,7 @@ class Order:
         return {name: (after[name], before[name]) for name in executed | self._left_out}
 
     def fits(self, instruction: int, span: Span) -> bool:
-        """True if an instruction may have executed an operator; only a delegate also executes the operator's inputs."""
+        """True if an instruction may have executed an operator; only a delegate also executes its inputs."""
         after, before = span
         if instruction in self._delegates:
             return after <= instruction <= before
@@ -69,7 +66,7 @@ def takers(options: Mapping[int, Collection[str]]) -> dict[str, set[int]]:
 
 
 def _executed(graph: Graph) -> tuple[frozenset[str], frozenset[str]]:
-    """Operators that one instruction executes, and operators that are executed unless elided (views).
+    """Operators that one instruction executes, and operators executed unless elided (views).
 
     Values of weights may be computed ahead, and each delegate may have its copy of a conversion.
     """

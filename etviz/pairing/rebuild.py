@@ -1,7 +1,4 @@
-"""Rebuilds the lowered graph from an ETRecord's edge graph and the derived pairing.
-
-It has the form of a recorded graph; underived operators stay without an instruction.
-"""
+"""Rebuilds the lowered graph, in the form of a record, from an ETRecord's edge graph and the derived pairing."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ class InconsistentError(ValueError):
 
 
 def rebuild(method: Method, edge: Graph, derived: Derived) -> Graph:
-    """The lowered graph of a method; raises `InconsistentError` if the derivation contradicts itself."""
+    """The lowered graph; raises `InconsistentError` if the derivation contradicts itself."""
     values = derived.edge
     graph = Graph(method.name, inputs=list(edge.inputs), outputs=list(edge.outputs), mutations=dict(edge.mutations))
     inside = {node.name for nodes in derived.insides.values() for node in nodes}

@@ -1,7 +1,7 @@
 """Tells whether an execution in an ETDump belongs to a method, from its events.
 
-Profiling events name an instruction's kernel (``native_call_add.out``) or its kind. Values have a type, sizes and
-strides, which the program also states.
+Profiling events name an instruction's kernel (``native_call_add.out``) or its kind; values have a type, sizes and
+strides.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _OUTPUTS: Final = -1
 class ValueForm(NamedTuple):
     """A logged tensor as the program states it.
 
-    A size is None if it is free; `bounds` marks sizes as upper bounds. `order` are the dimensions from outermost to
-    innermost in memory, None if not stated.
+    A size is None if it is free; `bounds` marks upper bounds. `order` has dimensions from outermost to innermost in
+    memory.
     """
 
     dtype: str
@@ -55,10 +55,9 @@ class ValueForm(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The calls of a method by instruction: the kernel (``add.out``), `DELEGATE`, or None for an unknown kernel.
+    """The calls of a method by instruction: the kernel (``add.out``), `DELEGATE`, or None if unknown.
 
-    `complete` means that no other instruction makes a call. `values` describes the logged values of each instruction
-    and the method's outputs: None for non-tensors.
+    `complete`: no other instruction makes a call. `values` describes logged values and outputs, None for non-tensors.
     """
 
     kernels: dict[int, str | None] = field(default_factory=dict)
@@ -95,7 +94,7 @@ def calls_of_graph(graph: Graph) -> Calls:
 
 
 def _own(node: Node) -> tuple[ValueForm | None, ...]:
-    """A call's logged results. A call that only writes logs a tensor that holds nothing."""
+    """A call's logged results. A call that only writes logs an empty tensor."""
     forms = tuple(_form(meta.dtype, meta.shape) if meta is not None else None for meta in node.outputs)
     written = len(written_by(node)[1])
     return forms if not written else forms[: len(forms) - written] or (None,)
@@ -111,7 +110,7 @@ def calls_of_etrecord(etrecord: ETRecord, method: str) -> Calls:
 
 
 def outline(block: RunBlock) -> tuple[list[Any], ...]:
-    """The part of a block that is compared with a method's calls, equal in all executions of a static program."""
+    """The part of a block that is equal in all executions of a static program."""
     events = block.profile
     values = [
         (e.is_output, e.chain, e.instruction_id, e.delegate_debug_id, [ref.layout for ref in e.tensors])

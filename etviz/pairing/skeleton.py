@@ -1,7 +1,6 @@
 """The program's instructions without a recorded graph: from the `.pte`, the ETDump and the ETRecord.
 
-A skeleton is a graph without dataflow: one node per instruction, with the edge operators that a delegate's debug
-handles claim. It serves the tree, latency and coverage.
+A skeleton has no dataflow: one node per instruction, with edge operators by debug handle.
 """
 
 from __future__ import annotations
@@ -27,10 +26,7 @@ def skeleton(
     handles: Mapping[int, tuple[int, ...]],
     backends: Mapping[int, str],
 ) -> Graph:
-    """The instructions of a method as a graph; without a `.pte`, those with events in the ETDump.
-
-    The ETRecord's edge graph gives names and sources.
-    """
+    """The instructions of a method as a graph; without a `.pte`, those with events in the ETDump."""
     by_handle: dict[int, list[Node]] = {}
     for node in operators(edge.nodes) if edge is not None else ():
         for handle in node.handles:

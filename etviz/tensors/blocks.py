@@ -26,7 +26,6 @@ Ints = npt.NDArray[np.int64]
 
 
 def check_pair(reference: torch.Tensor, runtime: torch.Tensor) -> None:
-    """Raise a `UsageError` if the shapes differ or a tensor is complex."""
     if reference.shape != runtime.shape:
         raise UsageError(
             f"shapes differ: the reference has {tuple(reference.shape)}, the runtime has {tuple(runtime.shape)}"

@@ -32,8 +32,7 @@ class AxisSums:
 class ChannelError:
     """The error for each index of one axis, in float64.
 
-    `rmse` and `max_abs` are in the tensor's units, NaN without a finite pair; `share` is of the tensor's Σd², 0
-    everywhere without an error.
+    `rmse` and `max_abs` are in the tensor's units, NaN without a finite pair; `share` is of the tensor's Σd².
     """
 
     axis: int
@@ -45,7 +44,7 @@ class ChannelError:
 
 
 def channel_error(reference: torch.Tensor, runtime: torch.Tensor, axis: int) -> ChannelError:
-    """RMSE, largest error and share of the squared error for each index of an axis; a scalar counts as shape ``(1,)``.
+    """The error for each index of an axis; a scalar counts as shape ``(1,)``.
 
     A `UsageError` if the tensors can't be compared or the axis does not exist.
     """
@@ -66,7 +65,6 @@ def channel_error(reference: torch.Tensor, runtime: torch.Tensor, axis: int) -> 
 
 
 def axis_sums(reference: torch.Tensor, runtime: torch.Tensor, axis: int) -> AxisSums:
-    """`AxisSums` of an axis from 0 to ndim − 1."""
     shape = tuple(runtime.shape)
     size = shape[axis]
     outer, inner = (int(np.prod(part, dtype=np.int64)) for part in (shape[:axis], shape[axis + 1 :]))

@@ -1,6 +1,6 @@
 """Metrics of users: functions of a pair of tensors, and comparators of the upstream Inspector.
 
-An error in a user's function affects its own column only.
+An error in a user's function affects its column only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CustomMetrics:
     def measure(
         self, reference: torch.Tensor, runtime: torch.Tensor, handles: Sequence[int] = ()
     ) -> tuple[dict[str, float], list[str]]:
-        """The value of each metric for one pair (NaN if it has none), and the notes about them."""
+        """The value of each metric for one pair (NaN if it has none), and notes."""
         values: dict[str, float] = {}
         said: list[str] = []
         for metric in self.metrics:
@@ -86,7 +86,7 @@ class _Comparator:
 def choose(given: Iterable[Any] | None) -> CustomMetrics:
     """The metrics of one call: names, `Metric` objects, upstream comparators; None for all registered.
 
-    A comparator is an instance or its class; the class names the column. A `UsageError` for other items.
+    A comparator is an instance or its class, which names the column. A `UsageError` for other items.
     """
     if given is None:
         return CustomMetrics(tuple(METRICS.registered.values()))

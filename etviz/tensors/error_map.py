@@ -1,4 +1,4 @@
-"""2-D maps of an error, by blocks, for any strides; pairs that are not finite in both are skipped."""
+"""2-D maps of an error, by blocks, for any strides."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ErrorMap:
         Position of the slice on every axis; the entries of `axes` are unused.
     values
         float64, ``(height, width)``. Each cell shows the largest ``|error|`` of its block, or its value of largest
-        magnitude with the sign. NaN if the block holds a non-finite element.
+        magnitude. NaN if the block holds a non-finite element.
     kinds
         uint8, as `values`: 0 finite, 1 +Inf, 2 −Inf, 3 NaN. A map of the error shows the runtime's first.
     low, high
@@ -60,19 +60,9 @@ def error_map(
 ) -> ErrorMap:
     """A slice of the error, of the reference or of the runtime's values.
 
-    Parameters
-    ----------
-    axes
-        The axes that run down and across. By default the last two with more than one element.
-    index
-        An index for every axis. By default that of the largest error.
-    size
-        Maximum number of cells per side, from 1 to 4096; larger slices are downsampled.
-
-    Raises
-    ------
-    UsageError
-        If the tensors can't be compared, or an argument does not fit the shape.
+    `axes` run down and across, by default the last two with more than one element. `index` is by default that of the
+    largest error. `size` is the maximum number of cells per side, from 1 to 4096. A `UsageError` if the tensors can't
+    be compared, or an argument does not fit.
     """
     check_pair(reference, runtime)
     if of not in ("error", "reference", "runtime"):

@@ -2,8 +2,7 @@
 
 A fingerprint predicts the runtime's values p from the reference's. Its score is the explained share of the squared
 error, ``1 − (Σ(q − p)² / (n − k)) / (Σ(q − r)² / n)``: the adjusted coefficient of determination (H. Theil, "Economic
-Forecasts and Policy", 1961) with `k` fitted parameters, so fitting noise scores zero. Pairs whose error is ordinary
-rounding (`metrics.level`) have no fingerprint.
+Forecasts and Policy", 1961) with `k` fitted parameters, so fitting noise scores zero.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ NAMES: Final = (
 SETTING: Final = "another setting"
 FORMULA: Final = "another formula"
 WEIGHTS: Final = "other weights"
-"""Names of the findings of `etviz.comparison.hypotheses`, which also knows the operator."""
+"""Names of the findings of `etviz.comparison.hypotheses`."""
 
 _SPECIAL_CASES: Final = {
     "constant offset": ("wrong zero-point",),
@@ -67,12 +66,8 @@ Predict = Callable[[Floats], Floats]
 class Fingerprint:
     """A likely class of bug.
 
-    Attributes
-    ----------
-    name
-        One of `NAMES`, or `SETTING`, `FORMULA` or `WEIGHTS`.
-    score
-        From 0 to 1: explained share of the squared error, less the share expected by chance.
+    `name` is one of `NAMES`, or `SETTING`, `FORMULA` or `WEIGHTS`. `score`, from 0 to 1, is the explained share of the
+    squared error, less the share expected by chance.
     """
 
     name: str
@@ -144,7 +139,6 @@ class TensorPair:
         return self._score(((r, q, predict(r)) for r, q in pairs(self.reference, self.runtime)), parameters)
 
     def confirmed_by(self, reference: torch.Tensor, runtime: torch.Tensor, predicted: torch.Tensor) -> float:
-        """Score of a predicted tensor; all three have one shape."""
         return self._score(blocks(reference, runtime, predicted), 0)
 
     def _score(self, triples: Iterable[tuple[Floats, ...]], parameters: int) -> float:
@@ -173,7 +167,7 @@ def adjusted(left: float, error: float, count: int, parameters: int = 0) -> floa
 
 
 def share_explained(r: Floats, q: Floats, predicted: Floats) -> float:
-    """The same for arrays of finite `r` and `q`; elements with NaN in `predicted` are skipped."""
+    """The explained share of finite `r` and `q`; elements with NaN in `predicted` are skipped."""
     use = np.isfinite(predicted)
     if np.count_nonzero(use) < _KNOWN * len(r):
         return 0.0
@@ -187,12 +181,11 @@ _EXPLAINS: Final = ": this explains"
 
 
 def explaining(name: str, score: float, text: str, where: str = "") -> Fingerprint:
-    """A fingerprint whose evidence ends with the explained share of the error."""
     return Fingerprint(name, score, f"{text}{_EXPLAINS} {percent(score)} of the squared error{where}.")
 
 
 def in_short(evidence: str, *, several: bool) -> str:
-    """The evidence without its share, and without the guessed parameter if the row has `several` operators.
+    """The evidence without its share, and without the guessed parameter for `several` operators.
 
     Examples
     --------
@@ -222,21 +215,10 @@ def percent(share: float) -> str:
 def fingerprints(
     reference: torch.Tensor, runtime: torch.Tensor, *, scale: float | None = None, force: bool = False
 ) -> list[Fingerprint]:
-    """Likely classes of bug of a pair, best first: those with a score of `LEAST` or more, which may apply together.
+    """Likely classes of bug of a pair, best first; several may apply together.
 
-    Parameters
-    ----------
-    reference, runtime
-        Real tensors of the same shape, any strides. Pairs that are not finite in both are skipped.
-    scale
-        Step of the value's quantization grid, if any.
-    force
-        Also test a pair whose error its precision explains.
-
-    Raises
-    ------
-    UsageError
-        If the tensors can't be compared.
+    Raises `UsageError` if the tensors can't be compared. Pairs that are not finite in both are skipped. `force` also
+    tests a pair whose error its precision explains.
     """
     check_pair(reference, runtime)
     pair = TensorPair(reference, runtime, scale)
@@ -258,7 +240,7 @@ def fingerprints(
 
 
 def is_bad(sums: Sums | Moments, dtype: torch.dtype, scale: float | None) -> bool:
-    """True if an error is larger than the value's dtype explains; False without comparable elements."""
+    """True if an error is larger than the dtype explains; False without comparable elements."""
     if not sums.count:
         return False
     name = str(dtype).removeprefix("torch.")
@@ -440,7 +422,7 @@ Order = tuple[int, ...]
 def permutation(pair: TensorPair) -> Iterator[Fingerprint]:
     """The reference with its axes in another order, read in the runtime's shape.
 
-    This covers transposed tensors, and memory of one layout read as another (NHWC as NCHW).
+    This covers transposed tensors, and one layout read as another (NHWC as NCHW).
     """
     axes = [axis for axis, size in enumerate(pair.shape) if size > 1]
     sizes = [pair.shape[axis] for axis in axes]
@@ -531,9 +513,9 @@ class _Maps:
         """Score of an error's confinement to a region, the region's share of Σd², and its share of the elements.
 
         The share of Σd² counts beyond the region's shares of the elements and of the reference's energy, since rounding
-        errors are large where values are large. At least a tenth of the region must be wrong by the participation ratio
-        (Σd²)² / Σd⁴, so that a few outliers do not count. Chance must not put that many wrong elements into one of the
-        `tested` regions: Chernoff's bound of a binomial distribution, ``tested·exp(-n·KL)``.
+        errors are large where values are large. A tenth of the region must be wrong by the participation ratio (Σd²)² /
+        Σd⁴, so that a few outliers do not count. Chernoff's bound of a binomial distribution, ``tested·exp(-n·KL)``,
+        limits chance in one of the `tested` regions.
         """
         share, fraction = _part(self.dd[region].sum(), self.dd.sum()), float(region.mean())
         expected = max(fraction, _part(self.rr[region].sum(), self.rr.sum()))

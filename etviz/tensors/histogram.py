@@ -1,7 +1,4 @@
-"""The distribution of a pair of tensors: histograms on shared bins, statistics, worst elements.
-
-Two passes, compiled (`etviz.native`) with a NumPy fallback, gather it without memory for large tensors.
-"""
+"""The distribution of a pair of tensors, in two passes without memory for large tensors."""
 
 from __future__ import annotations
 
@@ -111,7 +108,7 @@ def counts_over(values: torch.Tensor, edges: Floats) -> Ints:
 
 
 def worst_elements(reference: torch.Tensor, runtime: torch.Tensor, n: int = 10) -> list[dict[str, Any]]:
-    """``index`` (a tuple), ``reference`` and ``runtime`` of the largest errors, worst first, exact elements omitted.
+    """``index``, ``reference`` and ``runtime`` of the largest errors, worst first, exact elements omitted.
 
     Elements that are non-finite in only one tensor come first.
     """

@@ -17,23 +17,22 @@ FALSE_ALARMS: Final = 1e-5
 THRESHOLD: Final = 3.0
 """Severity threshold beyond which arithmetic does not explain a difference, for every value and dtype.
 
-Errors of many elements stay below 1 times their noise. The error of three or more independent elements exceeds 3 times
-their noise with a probability below `FALSE_ALARMS` (χ² distribution); for fewer elements the noise is wider."""
+The error of three or more independent elements exceeds 3 times its noise with a probability below `FALSE_ALARMS` (χ²
+distribution); for fewer elements the noise is wider.
+"""
 SEVERE: Final = 10.0
 """Severity that rounding never reaches, even if the law underestimates it threefold; tables show it in red."""
 BY_LAW, MEASURED, AT_LEAST = "law", "measured", "at least"
 """Sources of a noise: by law for one operator, from perturbed evaluations, or as a lower bound.
 
-The bound suffices if the severity is below the threshold."""
+The bound suffices if the severity is below the threshold.
+"""
 
 
 class Noise(float):
-    """The error that a correct implementation may have: an RMS in the value's units.
+    """The error that a correct implementation may have: an RMS in the value's units, with its source `how`.
 
-    Attributes
-    ----------
-    how
-        `BY_LAW`, `MEASURED` or `AT_LEAST`; empty if the noise is unknown (NaN).
+    `how` is empty if the noise is unknown (NaN).
     """
 
     __slots__ = ("how",)
@@ -55,12 +54,8 @@ class Metric:
 
     Attributes
     ----------
-    name
-        Column name.
     formula
         With ``r`` the reference, ``q`` the runtime value, ``d = q − r``, over the finite pairs.
-    description
-        One sentence for people.
     unit
         ``""``, ``"dB"``, ``"ulp"`` or ``"share"``.
     thresholds
@@ -105,7 +100,7 @@ class Metrics(dict[str, Metric]):
         """Add a metric: one more column in every Inspection made from now on.
 
         If it raises, or returns anything but a real number, its cell is NaN and the row's `reason` says why. After a
-        minute of work for one Inspection the remaining cells stay NaN. Other columns are unaffected.
+        minute of work for one Inspection the remaining cells stay NaN.
 
         Parameters
         ----------
@@ -153,10 +148,7 @@ class Metrics(dict[str, Metric]):
     def unregister(self, name: str) -> None:
         """Remove a registered metric; existing Inspections keep its column.
 
-        Raises
-        ------
-        UsageError
-            If no metric of this name was registered.
+        Raises `UsageError` if no metric of this name was registered.
         """
         if name not in self or name in BUILT_IN:
             known = ", ".join(self.registered) or "none"
@@ -261,7 +253,7 @@ METRICS: Final = Metrics(
 )
 """All metrics by name, in the order of the columns of `Inspection.gaps`."""
 metrics: Final = METRICS
-"""`METRICS` under its public name, ``etviz.metrics``."""
+"""`METRICS` under its public name."""
 BUILT_IN: Final = tuple(METRICS)
 TAKEN: Final = frozenset(
     (
@@ -288,10 +280,10 @@ TOLERANCES: Final = {
 class Sums:
     """The sums of one pass over a pair of tensors, over the finite pairs.
 
-    `count` pairs of `elements`; `dd` = Σd², `ad` = Σ|d|, `max_d` = max|d|, `rr` = Σr², `qq` = Σq², `rq` = Σr·q, `max_r`
-    = max|r|, `close` elements within tolerance, `max_ulp` (NaN for integers). `classes` counts elements by (reference,
-    runtime) class: finite, +inf, −inf, NaN. `dd` is in units of `d_unit`², `rr`, `qq` and `rq` in units of `r_unit`²,
-    which are 1 unless squares leave the range of float64.
+    `dd` = Σd², `ad` = Σ|d|, `max_d` = max|d|, `rr` = Σr², `qq` = Σq², `rq` = Σr·q, `max_r` = max|r|, `close` elements
+    within tolerance, `max_ulp` (NaN for integers). `classes` counts elements by (reference, runtime) class: finite,
+    +inf, −inf, NaN. `dd` is in units of `d_unit`², `rr`, `qq` and `rq` in units of `r_unit`²: 1 unless squares leave
+    float64's range.
     """
 
     elements: int = 0
@@ -337,7 +329,7 @@ class Sums:
 def evaluate(sums: Sums, dtype: str, scale: float | None = None) -> dict[str, float]:
     """Every metric from the sums of one pair; NaN without a finite pair, and for `max_ulp` of integers.
 
-    The runtime value's dtype and the step of its quantization grid decide which error is unavoidable.
+    The runtime's dtype and the step of its grid decide which error is unavoidable.
     """
     n = sums.count
     share = sums.close / sums.elements if sums.elements else 1.0
@@ -410,8 +402,8 @@ def unavoidable(dtype: str, rms: float, scale: float | None = None) -> float:
     """Lower bound of the noise: the error of rounding the value once, in its units.
 
     A quantization grid of step `scale` rounds with an RMS error of ``scale/√12`` (uniform rounding noise: B. Widrow,
-    "Statistical analysis of amplitude-quantized sampled-data systems", 1961). Floating point rounds with an error of
-    ``ε/2·rms``. Integers and booleans without a grid never round.
+    "Statistical analysis of amplitude-quantized sampled-data systems", 1961), floating point with ``ε/2·rms``. Integers
+    and booleans without a grid never round.
     """
     if scale is not None:
         return abs(scale) / math.sqrt(12.0)

@@ -22,12 +22,8 @@ _MOST_BINS: Final = 1024
 class Scatter:
     """Reference against runtime as a density.
 
-    Attributes
-    ----------
-    edges
-        float64, ascending bin edges for both axes, so that equal values lie on the diagonal.
-    counts
-        int64, ``(bins, bins)``: elements by the bin of the runtime (row) and of the reference (column).
+    `edges`: float64, ascending, for both axes. `counts`: int64, ``(bins, bins)``, elements by the bin of the runtime
+    (row) and of the reference (column).
     """
 
     edges: Floats

@@ -1,7 +1,6 @@
 """One pass over a reference and a runtime tensor that gathers everything the metrics need.
 
-Blocks of `BLOCK` elements fit the cache, so no large tensor is copied as float64. Non-finite elements are counted by
-class and left out of the sums; they never become 0.
+Non-finite elements are counted by class and left out of the sums; they never become 0.
 """
 
 from __future__ import annotations
@@ -31,9 +30,8 @@ _local = threading.local()
 def sums_of(reference: torch.Tensor, runtime: torch.Tensor, scale: float | None = None) -> Sums:
     """Gather the sums of two tensors of the same shape, any real dtype, any strides.
 
-    An element is close if it is within the tolerances of the runtime's dtype (`TOLERANCES`) or within one step,
-    `scale`, of its quantization grid. Raises `ValueError` if the shapes differ, since broadcasting would compare an
-    element repeatedly.
+    An element is close if it is within `TOLERANCES` of the runtime's dtype or one step, `scale`, of its grid. Raises
+    `ValueError` if the shapes differ, since broadcasting would compare an element repeatedly.
     """
     if reference.shape != runtime.shape:
         raise ValueError(f"shapes differ: reference {tuple(reference.shape)}, runtime {tuple(runtime.shape)}")
@@ -182,11 +180,10 @@ def _bits(flat: torch.Tensor) -> npt.NDArray[Any]:
 
 
 def _distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
-    """Largest number of steps from one float to the other through all floats of their dtype; −0 equals +0.
+    """Largest number of floats of the dtype from one float to the other; −0 equals +0.
 
     The bits of an IEEE 754 magnitude, read as an integer, are ordered like the numbers (B. Dawson, "Comparing floating
-    point numbers", 2012). For equal signs the distance is the difference of the bits, otherwise the sum of the
-    magnitudes.
+    point numbers", 2012): the difference for equal signs, otherwise the sum of the magnitudes.
     """
     steps, signs = a - b, a ^ b
     crossing = 0

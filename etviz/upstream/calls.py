@@ -17,10 +17,7 @@ _FUNCTIONS = {
 
 
 def callers() -> Iterator[tuple[type, str]]:
-    """Classes, each with the name of one of its functions.
-
-    Classes that this executorch lacks are left out, and the runners of language models unless they are imported.
-    """
+    """Classes with a function's name, without classes that executorch lacks and unimported language-model runners."""
     for (module, name), functions in _FUNCTIONS.items():
         if "llm" in module and module not in sys.modules:
             continue

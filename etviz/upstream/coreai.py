@@ -1,5 +1,5 @@
 # pyright: reportMissingImports=false
-"""Apple's Core AI runtime. Imports are inside the function: the extra ``coreai`` may not be installed."""
+"""Apple's Core AI runtime. Imports are in the function: the extra ``coreai`` may not be installed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ if TYPE_CHECKING:
 
 
 def run_model(folder: Path, inputs: list[torch.Tensor]) -> tuple[list[torch.Tensor], dict[str, list[torch.Tensor]]]:
-    """Outputs of a model (``*.aimodel``) with one function, and by lowered operator its operations' values, in order.
+    """A model's (``*.aimodel``) outputs, and by lowered operator its operations' values, in order.
 
-    There are no inner values if it was lowered without debug information (``ENABLE_DEBUG_INFO=1``). `ImportError`
-    without the extra ``coreai``.
+    Inner values need lowering with ``ENABLE_DEBUG_INFO=1``. `ImportError` without the extra ``coreai``.
     """
     import asyncio
 
@@ -45,7 +44,7 @@ def run_model(folder: Path, inputs: list[torch.Tensor]) -> tuple[list[torch.Tens
 
 
 def _origins(infos: list[Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
-    """Numbers of operations, and the one operator that each comes from."""
+    """Numbers of operations that come from one operator, and its name."""
     for info in infos:
         for operation in info.get("operations", ()):
             sources = [item for item in operation.get("metadatas", ()) if item.get("key") == "sources"]

@@ -1,5 +1,5 @@
 # pyright: reportPrivateUsage=false
-"""A `.pte` whose delegate calls become inputs, and an ETDump with the calls that the runtime then did not make.
+"""A `.pte` whose delegate calls become inputs, and an ETDump with these calls.
 
 The calls' outputs get separate memory. Each call becomes a jump to the next instruction, so instructions keep their
 numbers.
@@ -17,7 +17,7 @@ from typing import Any, Final
 from etviz.errors import UsageError
 
 EMULATED: Final = "emulated"
-"""Key in the metadata of a delegate call's event: what made the call in the device's place."""
+"""Key in the metadata of a delegate call's event, for the implementation that made the call."""
 _ALIGNMENT: Final = 64
 _LOW: Final = 32
 _NO_TIME: Final = 1 << 40
@@ -28,7 +28,7 @@ _WIDEST: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class DelegateCall:
-    """One delegate call of a method: its instruction, its backend, and the ids of the values that it takes."""
+    """One delegate call, with the ids of the values that it takes."""
 
     instruction: int
     backend_id: str
@@ -36,12 +36,9 @@ class DelegateCall:
 
 
 class DelegateFree:
-    """A program without its delegates, except of backends for which `stays` is true: the runtime here has them.
+    """A program without its delegates, except of backends for which `stays` is true.
 
-    Raises
-    ------
-    UsageError
-        If a delegate call stands in a branch or a loop.
+    Raises `UsageError` if a delegate call stands in a branch or a loop.
     """
 
     def __init__(self, content: bytes, method: str, stays: Callable[[str], bool]) -> None:
@@ -72,7 +69,7 @@ class DelegateFree:
     def program(self, outputs: Mapping[int, int], stop: DelegateCall | None = None, count: int = 0) -> bytes:
         """The `.pte` without delegates; it ends before `stop` and returns the `count` values that this call reads.
 
-        `outputs` has the number of each call's outputs, which are inputs after the method's own, in program order.
+        `outputs` has the number of each call's outputs, which are inputs after the method's, in program order.
         """
         from executorch.exir._serialize._program import serialize_pte_binary
         from executorch.exir.schema import Bool, EValue, Instruction, JumpFalseCall
@@ -98,7 +95,7 @@ class DelegateFree:
 
 
 def _drop_delegates(plan: Any, instructions: Sequence[Any]) -> None:
-    """Drop the delegates that nothing calls any more: the runtime would ask for their backends."""
+    """Drop the delegates without calls: the runtime would ask for their backends."""
     calls = [item.instr_args for item in instructions if type(item.instr_args).__name__ == "DelegateCall"]
     used = sorted({call.delegate_index for call in calls})
     plan.delegates = [plan.delegates[at] for at in used]

@@ -51,7 +51,7 @@ def emitted_instructions(manager: ExecutorchProgramManager, method: str) -> list
 
 
 def delegated_listings(manager: EdgeProgramManager) -> dict[str, str]:
-    """The text of `format_delegated_graph` of each method. Call it before `to_executorch()` rewrites the program."""
+    """The text of `format_delegated_graph` of each method, before `to_executorch()` rewrites the program."""
     from executorch.exir.backend.utils import format_delegated_graph
 
     methods = sorted(manager.methods)
@@ -82,7 +82,6 @@ def refusals() -> Generator[dict[str, str]]:
 
 
 def lowered_module(owner: torch.nn.Module, node: FxNode) -> Any | None:
-    """The `LoweredBackendModule` of a delegate call, None for any other call."""
     from executorch.exir.delegate import executorch_call_delegate
 
     if node.target is not executorch_call_delegate:
@@ -93,7 +92,7 @@ def lowered_module(owner: torch.nn.Module, node: FxNode) -> Any | None:
 def exported_program(
     graph: torch.fx.Graph, state: dict[str, torch.Tensor], users: list[str], outputs: list[str]
 ) -> ExportedProgram:
-    """An `ExportedProgram` in edge dialect around a finished fx graph, whose placeholders are in `state` or `users`.
+    """An `ExportedProgram` in edge dialect around a finished fx graph.
 
     Float tensors of `state` become parameters, the others persistent buffers.
     """
@@ -158,8 +157,7 @@ def backend_module(backend_id: str) -> str:
 def lowers_here(backend_id: str) -> bool:
     """True unless a backend's module is unknown or not installed.
 
-    Other threads call this, so it imports nothing: executorch's packages have circular imports, which deadlock
-    threads.
+    Other threads call this, so it imports nothing: executorch's packages have circular imports, which deadlock threads.
     """
     name = backend_module(backend_id)
     return bool(name) and (name in sys.modules or (_installed(name) and _installed(_NEEDS.get(backend_id, name))))
@@ -186,8 +184,7 @@ def runs_here(backend_id: str) -> bool:
 def partition_marks(program: ExportedProgram, backend_id: str) -> dict[str, dict[str, Any]]:
     """The marks of a backend's partitioner on the nodes that it took, by name; its lowering needs them.
 
-    XNNPACK marks the quantize and dequantize nodes of an operator. Its partitioner runs on `program` only for these
-    marks.
+    XNNPACK marks the quantize and dequantize nodes of an operator.
     """
     if backend_id != "XnnpackBackend" or not any("quantize" in str(node.target) for node in program.graph.nodes):
         return {}
@@ -220,10 +217,7 @@ def delegate_program(
     inputs: list[torch.Tensor],
     outputs: list[tuple[tuple[int, ...], torch.dtype]],
 ) -> bytes:
-    """A `.pte` with one call of a delegate whose payload is given; nothing is lowered.
-
-    `named` is the program's named data for the payload.
-    """
+    """A `.pte` with one call of a delegate with this payload and its `named` data; nothing is lowered."""
     import torch
     from executorch.exir._serialize._named_data_store import NamedDataStore
     from executorch.exir.backend.compile_spec_schema import CompileSpec
@@ -288,8 +282,8 @@ def is_view(node: FxNode) -> bool:
 def quietly() -> Generator[None]:
     """Keep log messages of upstream's libraries out of the user's notebook; errors are raised as well.
 
-    Calls may nest and come from several threads. Messages of other libraries pass. Imports of executorch and torchao
-    log that libraries for other machines can't be loaded.
+    Calls may nest and come from several threads. Imports of executorch and torchao log that libraries for other
+    machines can't be loaded.
     """
     _silence.begin()
     try:

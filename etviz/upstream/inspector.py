@@ -18,7 +18,7 @@ _NANOSECONDS: Final = 1e6
 class HeldEvent:
     """An event: its times in nanoseconds, and the values of its first run.
 
-    `chain` is -1 for the framework's own events; `inside` is the backend's identifier of an event inside a delegate.
+    `chain` is -1 for the framework's events; `inside` is the backend's identifier in a delegate.
     """
 
     name: str
@@ -44,8 +44,7 @@ class HeldRun:
 class HeldInspector:
     """The content of an upstream Inspector.
 
-    `milliseconds` is one unit of its source time scale. `has_other_layouts` is True if its ETRecord's program has
-    non-contiguous values. `save_etrecord` writes its ETRecord, if it has one.
+    `milliseconds` is one unit of its source time scale. `has_other_layouts`: its program has non-contiguous values.
     """
 
     runs: list[HeldRun]

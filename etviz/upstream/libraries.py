@@ -1,9 +1,8 @@
 # pyright: reportPrivateUsage=false
 """Which library registers the operators of a namespace, for torch and for the runtime.
 
-Files name namespaces only; libraries come from these tables, or from `etviz.options.operator_libraries`, which only the
-user sets. Children of other environments import this file too: it needs only the standard library, torch and
-executorch.
+Files name namespaces only; libraries come from these tables, or from the user's `etviz.options.operator_libraries`.
+Children of other environments import this file: it needs only the standard library, torch and executorch.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _SLOW: Final = {("quantized_decomposed", "embedding"): "executorch.exir.passes._
 _KERNELS: Final = {"llama": "extension/llm/custom_ops/*custom_ops_aot_lib.*"}
 """By namespace: executorch's shared library with its kernels.
 
-Other kernels are part of the runtime, or of ``executorch.kernels.quantized``, which every child loads.
+Other kernels are in the runtime or in ``executorch.kernels.quantized``, which every child loads.
 """
 
 NAME_A_LIBRARY: Final = "give the name of a module that Python can import, or the path of a shared library"
@@ -76,7 +75,7 @@ def load_kernels(namespace: str) -> None:
 
 @functools.cache
 def load_library(name: str) -> frozenset[str]:
-    """Load a module or shared library, and return the operators that it registers, named like ``mine.scale``."""
+    """Load a module or shared library; returns the operators that it registers, named like ``mine.scale``."""
     import torch
 
     importlib.import_module("executorch.extension.pybindings.portable_lib")  # kernels register with its runtime
@@ -108,7 +107,7 @@ print(json.dumps(sorted(runpy.run_path({file!r})["load_library"](sys.argv[1]))))
 
 
 def is_users(target: str) -> bool:
-    """True for an operator of a user's library, for example ``mine.scale.default``."""
+    """True for an operator of a user's library."""
     return any(target.rpartition(".")[0] in operators_of(name) for name in _users)
 
 

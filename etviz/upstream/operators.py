@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 def functional_overload(overload: torch._ops.OpOverload) -> torch._ops.OpOverload:
     """The functional form of an out variant; the overload itself if there is none.
 
-    The two take the same arguments by name and type, except for `out`. Further arguments of the functional one need a
-    default (`full_like`'s dtype).
+    Both take the same arguments except `out`; more need a default (`full_like`'s dtype).
     """
     out = out_arguments(overload)
     if not out:
@@ -67,7 +66,6 @@ def qualified_name(overload: torch._ops.OpOverload) -> str:
 
 
 def schema_of(overload: Any) -> Any:
-    """The registered schema of an overload; its arguments have `name`, `real_type` and `N`."""
     return overload._schema
 
 
@@ -80,7 +78,7 @@ def parsed_schema(target: str, arguments: str) -> Any:
 
 
 def operator_of(target: str) -> Any:
-    """The overload of a name, for example ``aten.add.Tensor``; raises `AttributeError` with the reason."""
+    """The overload of a name like ``aten.add.Tensor``; raises `AttributeError` with the reason."""
     import torch
 
     namespace, name, overload = target.split(".")
@@ -98,7 +96,7 @@ def kernel_name(overload: torch._ops.OpOverload) -> str:
 
 
 def python_operator(target: Any) -> str | None:
-    """``py.add`` for `operator.add` and other operators on sizes, None for anything else."""
+    """``py.add`` for `operator.add` and other operators on sizes."""
     import torch
 
     if getattr(operator, getattr(target, "__name__", ""), None) is target:
@@ -110,7 +108,7 @@ def python_operator(target: Any) -> str | None:
 
 
 def branches(node: FxNode, owner: torch.nn.Module) -> list[tuple[str, torch.fx.GraphModule]]:
-    """Names and graphs of the branches of a `torch.cond` node; empty for other nodes."""
+    """Names and graphs of the branches of a `torch.cond` node."""
     import torch
 
     if node.target is not torch.ops.higher_order.cond:
@@ -120,7 +118,7 @@ def branches(node: FxNode, owner: torch.nn.Module) -> list[tuple[str, torch.fx.G
 
 
 def loop(node: FxNode) -> tuple[str, str, tuple[Any, Any, Any]] | None:
-    """Kind, body, and (carries, rows, operands) of a `torch.map` or `scan` node; None for other nodes."""
+    """Kind, body, and (carries, rows, operands) of a `torch.map` or `scan` node."""
     import torch
 
     if node.target is torch.ops.higher_order.map_impl:
@@ -148,7 +146,7 @@ _DEVICE_COPIES: Final = {
 def runtime_operator(kernel: str) -> tuple[str, tuple[tuple[str, Any], ...]] | None:
     """Functional operator of a kernel (``aten.add.Tensor`` for ``aten::add.out``); None if unregistered.
 
-    With it come ``(name, default)`` of each input argument, in the order of the program.
+    With it come ``(name, default)`` of each input argument, in the program's order.
     """
     import torch
 
@@ -183,7 +181,6 @@ def _without_out(packet: Any, overload_name: str) -> Any:
 
 
 def edge_operator(target: str) -> Any:
-    """The edge operator of a name such as ``aten.add.Tensor``; `AttributeError` if there is none."""
     from executorch.exir.dialects._ops import ops
 
     namespace, name, overload = target.split(".")
@@ -192,10 +189,7 @@ def edge_operator(target: str) -> Any:
 
 
 def in_order(target: Any, kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments by position where the schema has them so, as upstream's passes expect.
-
-    Serialized graphs name every argument and omit defaults.
-    """
+    """Arguments by position, as upstream's passes expect; serialized graphs name all and omit defaults."""
     overload = operator_overload(target)
     if overload is None:
         return (), dict(kwargs)

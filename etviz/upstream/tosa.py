@@ -1,8 +1,7 @@
 # pyright: reportPrivateUsage=false, reportMissingImports=false
-"""TOSA, the form through which Arm's backends lower: its graph for a delegate, and the reference model that runs it.
+"""TOSA, the form through which Arm's backends lower: a delegate's graph, and the reference model.
 
-Imports are inside the functions: Arm's passes take seconds, and the extra ``tosa`` may not be installed
-(`ImportError`).
+Imports are inside the functions: Arm's passes take seconds; `ImportError` without the extra ``tosa``.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ if TYPE_CHECKING:
 
 BACKENDS: Final = ("TOSABackend", "EthosUBackend", "VgfBackend")
 _MARK: Final = "etviz_operator"
-"""Key in the `meta` of a delegate's nodes; Arm's passes copy it to what they make of a node."""
+"""Key in the `meta` of a delegate's nodes, which Arm's passes copy to the nodes they make."""
 
 
 def specify(
     program: ExportedProgram, backend_id: str, compile_specs: Iterable[tuple[str, bytes]]
 ) -> tuple[bytes, dict[str, str]]:
-    """The TOSA flatbuffer of a delegate, and by name of a tensor in it the operator that it comes from.
+    """The TOSA flatbuffer of a delegate, and the operator of each of its tensors, by name.
 
-    Each of `BACKENDS` goes through TOSA with the same passes; VGF adds two. The program is not changed.
+    Each of `BACKENDS` goes through TOSA with the same passes; VGF adds two.
     """
     from executorch.backends.arm import _passes
     from executorch.backends.arm.tosa.backend import TOSABackend
@@ -58,7 +57,6 @@ def specify(
 
 
 def _compile_spec(backend_id: str, specs: list[Any]) -> tuple[Any, contextlib.AbstractContextManager[None]]:
-    """What TOSA is lowered with for a backend, and the passes that the backend adds."""
     from executorch.backends.arm.tosa.backend import TOSABackend
 
     if backend_id == "EthosUBackend":

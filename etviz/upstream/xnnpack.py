@@ -39,7 +39,6 @@ def parts(payload: memoryview) -> tuple[memoryview, memoryview]:
 
 
 def pack(graph: dict[str, Any], constants: bytes) -> bytes:
-    """The payload of a graph in the schema's JSON."""
     serialize: Any = importlib.import_module(f"{_GRAPH}.xnnpack_graph_serialize")
     original = serialize.convert_to_flatbuffer
     serialize.convert_to_flatbuffer = _compiled
