@@ -236,7 +236,8 @@ def load(
         `Inspection.compute_introduced`.
     metrics
         Further metrics, each a column: names that were registered with ``etviz.metrics.register``, or comparators of
-        the upstream Inspector (subclasses of `NumericalComparatorBase`). By default all that were registered.
+        the upstream Inspector (subclasses of `NumericalComparatorBase`), whose class names the column. By default
+        all that were registered.
     data
         Weights outside of the `.pte` (`.ptd`): compared with the reference's.
     timing
@@ -245,7 +246,7 @@ def load(
         The reference of total gaps, by default the lowered program; as for `Inspection.against`.
     libraries
         Libraries with your operators: names of modules, or paths of shared libraries. They are added to
-        ``etviz.options.operator_libraries`` for the session.
+        ``etviz.options.operator_libraries`` for the session. No file can name one.
 
     Raises
     ------

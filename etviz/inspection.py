@@ -42,14 +42,14 @@ class Inspection(Shown):
 
     Every method that takes a `row` accepts its name (``"#22"``, ``"#22[1]"`` for the second output, ``"#22.3"`` for
     operator 3 inside the delegate call 22), the path of a module that one row comes from, its index in `gaps`, and a
-    row of `gaps`; for others it raises `UsageError`. Tables and figures that a member returns are copies.
+    row of `gaps`; for others it raises `UsageError`. Tables and figures are copies.
 
     Attributes
     ----------
     analysis
         The results and everything computed from them.
     view
-        State that all views of this Inspection share.
+        State that all views share.
     """
 
     def __init__(self, analysis: Analysis, view: ViewState | None = None) -> None:
@@ -75,7 +75,8 @@ class Inspection(Shown):
     def gaps(self) -> pd.DataFrame:
         """A row for each compared value, with the metrics of `etviz.metrics`.
 
-        Values that a backend logged inside its delegate are rows of the kind ``inner`` below the call's rows.
+        ``name`` is the row's name in every view. Values that a backend logged inside its delegate are rows of the kind
+        ``inner`` below the call's rows.
         """
         return self.analysis.gaps
 
@@ -102,9 +103,9 @@ class Inspection(Shown):
     def format_delegated_graph(self) -> str:
         """The lowered program as text, delegates unfolded.
 
-        The text is upstream's where `etviz.debug` lowered the model. From `.pte` and ETRecord, independent nodes may
-        stand in another order, which an ETRecord does not keep. From a record of another pipeline, nodes have the
-        numbers of the emitted program. Raises `UsageError` if the files do not hold the program.
+        It is upstream's where `etviz.debug` lowered the model. An ETRecord does not keep the order of independent
+        nodes. From a record of another pipeline, nodes have the numbers of the emitted program. Raises `UsageError` if
+        the files do not hold the program.
         """
         return self.analysis.listing
 
@@ -149,9 +150,9 @@ class Inspection(Shown):
     def first_divergence(self) -> pd.Series | None:
         """The gap row of the first instruction that adds more error than its precision explains, or None.
 
-        It is the first one in program order whose introduced severity is beyond its threshold, which creates or loses
-        NaN or Inf, or which gives another shape or dtype. Of several executions, the one with the worst outputs counts.
-        Where a zoom found the operator inside a delegate, it is that inner row.
+        Its introduced severity is beyond its threshold, or it creates or loses NaN or Inf, or gives another shape or
+        dtype. Of several executions, the one with the worst outputs counts. Where a zoom found the operator inside a
+        delegate, it is that inner row.
         """
         return self.analysis.finder.first_divergence()
 
@@ -184,19 +185,11 @@ class Inspection(Shown):
         return diagnose(self.analysis, top, look_inside=look_inside, timeout=timeout)
 
     def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:
-        """The `n` rows to look at first.
+        """The `n` rows to look at first; `UsageError` if the column `by` does not exist, or `n` is negative.
 
-        Parameters
-        ----------
-        by
-            A column of `gaps`. Metrics are ranked by their polarity, non-finite mismatches first; the total gap
-            replaces an unknown introduced one. Values that no operator reads (the mean and rstd of a layer norm)
-            come after the others, rows without a number last.
-
-        Raises
-        ------
-        UsageError
-            If the column does not exist, or `n` is negative.
+        Metrics are ranked by their polarity, non-finite mismatches first; the total gap replaces an unknown introduced
+        one. Values that no operator reads (the mean and rstd of a layer norm) come after the others, rows without a
+        number last.
         """
         return self.analysis.worst(n, by)
 
@@ -251,14 +244,8 @@ class Inspection(Shown):
 
         Each value is replaced by its operator's exact result on the runtime's inputs, and all dependent values are
         computed again, each with the error that its instruction introduced at runtime. Nothing is linearized. The value
-        of an operator inside a zoomed delegate changes the delegate's outputs.
-
-        Raises
-        ------
-        UsageError
-            If a dependent value can't be evaluated.
-        PairingError
-            If the reference can't be evaluated.
+        of an operator inside a zoomed delegate changes the delegate's outputs. Raises `UsageError` if a dependent value
+        can't be evaluated, `PairingError` if the reference can't.
         """
         return self.analysis.what_if(rows)
 
@@ -315,24 +302,18 @@ class Inspection(Shown):
         return self.analysis.ladder(run)
 
     def against(self, reference: Any) -> Inspection:
-        """The same run against another reference.
+        """The same run against another reference, with total gaps and final outputs; introduced errors stay.
 
         Parameters
         ----------
         reference
             A form of the program: ``float`` (the model before quantization), ``exported`` (or
-            ``exported_program``), ``edge`` (or ``edge_dialect_exported_program``), ``lowered``, or any member of the
-            ETRecord's graph_map (``edge_after_transform/forward``). Or functions by operator
+            ``exported_program``), ``edge`` (or ``edge_dialect_exported_program``), ``lowered``, or any member of
+            the ETRecord's graph_map (``edge_after_transform/forward``). It is joined by the operators of the
+            exported program, each value where the next operators read it, and quantized values as real numbers. The
+            `reason` of a row without a partner begins with ``no partner``. Or functions by operator
             (``{"aten.gelu.default": my_gelu}``), which take the operator's arguments and replace it in the lowered
             program, inside delegates too.
-
-        Returns
-        -------
-        Inspection
-            With total gaps and final outputs against that reference. A form of the program is joined by the operators
-            of the exported program, each value where the next operators read it, and quantized values as real
-            numbers; introduced errors stay as they are. The `reason` of a row without a partner begins with
-            ``no partner``.
 
         Raises
         ------
@@ -346,10 +327,10 @@ class Inspection(Shown):
     ) -> Inside:
         """Zoom into the delegate call of a row.
 
-        Values that the backend logged inside its delegate (with the delegate map in the ETRecord) are shown as in the
-        run. Otherwise the delegate runs again in a child process, with inner values as outputs, on the runtime's
-        inputs: the `.pte`'s own payload for XNNPACK, the subgraph, lowered again, for other backends. The reference of
-        every inner operator is the subgraph evaluated eagerly on these inputs.
+        Values that the backend logged (with the delegate map in the ETRecord) are shown as in the run. Otherwise the
+        delegate runs again in a child process, with inner values as outputs, on the runtime's inputs: the `.pte`'s own
+        payload for XNNPACK, the subgraph, lowered again, for other backends. The reference of every inner operator is
+        the subgraph evaluated eagerly on these inputs.
 
         Parameters
         ----------
@@ -378,23 +359,13 @@ class Inspection(Shown):
         return self._shown_inside(self.analysis.zoom(row, timeout, preprocessing=preprocessing))
 
     def look_inside(self) -> list[Inside]:
-        """Zoom into the delegates that matter, and wait for the result.
+        """Zoom into the delegates that matter, in the order of the rows, without those that the backend refuses.
 
         These are delegates with more than a third of the program's operators, and delegates whose own error is more
         than their precision explains. `etviz.debug` and `etviz.load` begin with them in the background
         (`etviz.options.look_inside`); delegates with more than 512 MB of weights are zoomed only here. Where no inner
-        operator introduces more than its noise, the delegate's error is the accumulated rounding of its operators: its
-        row says so, its `introduced_noise` is that error, and it is no first divergence.
-
-        Returns
-        -------
-        list of Inside
-            In the order of the rows; without delegates that the backend refuses.
-
-        Raises
-        ------
-        ExecutionError
-            If every zoom failed.
+        operator introduces more than its noise, the delegate's error is accumulated rounding: its `introduced_noise` is
+        that error, and it is no first divergence. Raises `ExecutionError` if every zoom failed.
         """
         return [self._shown_inside(inner) for inner in self.analysis.insides.wait()]
 
@@ -407,9 +378,9 @@ class Inspection(Shown):
     def repro(self, row: Any, path: str | os.PathLike[str], *, timeout: float | None = None) -> Path:
         """Write a folder that shows the introduced gap of one row without etviz: the attachment of a bug report.
 
-        It holds the operator or delegate alone as ``model.pte``, the runtime's inputs to it, the expected outputs
-        (eager, on these inputs), the outputs of the run, and ``repro.py``, which runs the program and prints the gap.
-        It replaces an earlier repro. `timeout` is seconds for lowering and running, 600 if None.
+        It holds the operator or delegate alone as ``model.pte``, its inputs, the expected outputs (eager, on these
+        inputs), the outputs of the run, and ``repro.py``, which runs the program and prints the gap. `timeout` is
+        seconds for lowering and running, 600 if None.
 
         Raises
         ------
@@ -498,7 +469,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """``#22 mlp · linear``, for example."""
+        """The row's name in every view: ``#22 mlp · linear``."""
         return self._located.name
 
     @property
@@ -541,16 +512,9 @@ class Row:
     def channels(self, axis: int = 1) -> pd.DataFrame:
         """The error for each index of an axis, negative from the end; a single number has one axis.
 
-        Returns
-        -------
-        DataFrame
-            By index on the axis: ``rmse`` and ``max_abs`` in the tensor's units, ``share`` of Σd², ``count`` of pairs
-            that are finite in both, ``nonfinite`` pairs that were left out.
-
-        Raises
-        ------
-        UsageError
-            If the axis does not exist, or the row has no reference.
+        By index: ``rmse`` and ``max_abs`` in the tensor's units, ``share`` of Σd², ``count`` of pairs that are finite
+        in both, ``nonfinite`` pairs that were left out. Raises `UsageError` if the axis does not exist, or the row has
+        no reference.
         """
         return self._inspection.analysis.values.channel_error(self.index, axis)
 
@@ -559,27 +523,19 @@ class Row:
         return self._inspection.analysis.values.scatter(self.index, bins)
 
     def fingerprints(self, *, force: bool = False) -> pd.DataFrame:
-        """Likely classes of bug: hypotheses with their evidence, best first.
+        """Likely classes of bug: hypotheses with their evidence, best first; `UsageError` without a reference.
 
         Tried are permuted layout, sign, dtype truncation, a shift by one, wrong zero-point, clipping, border pixels, a
         single bad channel, a scale factor, a constant offset, another bias, another epsilon and a constant output; and
         where the operator's own error is most likely a fault, its other settings, computed on the runtime's inputs.
 
-        Parameters
-        ----------
-        force
-            Also try a row whose error is ordinary rounding, or inherited from earlier instructions.
+        `force` also tries a row whose error is ordinary rounding, or inherited from earlier instructions.
 
         Returns
         -------
         DataFrame
             ``name``; ``score`` from 0.6 to 1, the share of the squared error that the hypothesis explains minus what
             chance would; ``evidence``, a sentence.
-
-        Raises
-        ------
-        UsageError
-            If the row has no reference.
         """
         return self._inspection.analysis.values.fingerprints(self.index, force=force)
 
@@ -666,7 +622,7 @@ class Export:
         Raises
         ------
         UsageError
-            If the files hold no graph of that name; the message lists them.
+            If the files hold no graph of that name.
         PairingError
             If the graph has dynamic sizes or branches, or an operator that is not registered here.
         """
@@ -678,9 +634,9 @@ class Export:
     def chrome_trace(self, path: str | os.PathLike[str]) -> Path:
         """Write the timed events as a Chrome trace (``trace.json``), for Perfetto and chrome://tracing.
 
-        The framework, the portable kernels and each backend have tracks; so have the operators that a backend timed
-        inside its calls. Each call carries its operator, source, module and shape, and the metrics of its worst output.
-        Times are in µs. Raises `UsageError` if the runtime timed nothing.
+        The framework, the portable kernels, each backend and the operators that it timed have tracks. Each call carries
+        its operator, source, module and shape, and the metrics of its worst output. Times are in µs. Raises
+        `UsageError` if the runtime timed nothing.
         """
         from etviz.view.export.chrome_trace import write_chrome_trace
 
@@ -692,16 +648,9 @@ class Export:
         Every instruction and every operator inside a delegate is a node; layers are the modules of the model, and in
         them the delegates. Open them with ``model-explorer model.json --node_data_paths=model.severity.json``.
 
-        Parameters
-        ----------
-        path
-            The graph's file (``model.json``), the first of those returned. ``model.severity.json`` and, where
-            introduced gaps are known, ``model.introduced_severity.json`` are written beside it.
-
-        Raises
-        ------
-        UsageError
-            If the artifacts do not hold the program.
+        ``model.severity.json`` and, where introduced gaps are known, ``model.introduced_severity.json`` are written
+        beside `path` (``model.json``), the first file returned. Raises `UsageError` if the artifacts do not hold the
+        program.
         """
         from etviz.view.export.model_explorer import write_model_explorer
 
@@ -710,9 +659,8 @@ class Export:
     def tensors(self, path: str | os.PathLike[str]) -> Path:
         """Write every tensor of the run and its reference as safetensors files; returns their index.
 
-        Rows inside zoomed delegates, final outputs and inputs are there too. A missing reference is computed again.
-        `path` is a folder for ``index.json`` and ``tensors-00000.safetensors``, ...; each entry of the index names the
-        file and the key of its tensors. Raises `UsageError` if the folder can't be written to.
+        Rows inside zoomed delegates, final outputs and inputs are there too. `path` is a folder for ``index.json``,
+        whose entries name the file and the key of each tensor. Raises `UsageError` if it can't be written to.
         """
         from etviz.view.export.tensors import write_tensors
 
@@ -721,8 +669,8 @@ class Export:
     def svg(self, path: str | os.PathLike[str], by: str = "introduced_severity") -> Path:
         """Draw the delegated graph (``graph.svg``): instructions, inner operators, and what flows between them.
 
-        A node is coloured by its level, and shows the metric `by`; its tooltip has the source line. Raises `UsageError`
-        if the artifacts do not hold the program, or the metric does not exist.
+        A node shows the metric `by`, its colour the level, its tooltip the source line. Raises `UsageError` if the
+        artifacts do not hold the program, or the metric does not exist.
         """
         from etviz.view.export.svg import write_svg
 

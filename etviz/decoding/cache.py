@@ -33,10 +33,10 @@ Places = list[tuple[int, int]]
 
 @question
 def caches(replay: Replay, calls: Places) -> dict[str, dict[str, list[Any]]]:
-    """Compare the caches after some calls with the reference's; by buffer, columns of `COLUMNS` from ``head`` on.
+    """Compare the caches with the reference's; by buffer, columns of `COLUMNS` from ``head`` on.
 
     The runtime's entries are the logged values that went into the cache. Perturbed lanes, whose caches are kept between
-    calls, give the noise. The executions of `replay` start with the first call.
+    calls, give the noise.
     """
     start = replay.fresh()
     written: dict[str, Slots] = {}

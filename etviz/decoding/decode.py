@@ -61,8 +61,8 @@ def decode(
         An `nn.Module` or `ExportedProgram`, which is lowered here; a `.pte` with its record or ETRecord beside it, or
         their folder; an Inspection.
     prompts
-        A prompt, or a list of prompts: a text (with `tokenizer`), a list of token ids, or a tensor of them. With a file
-        as `reference`, which holds its own tokens: None, or the number of chunks.
+        One, or a list: a text (with `tokenizer`), a list of token ids, or a tensor of them. With a file as `reference`,
+        which holds its own tokens: None, or the number of chunks.
     tokenizer
         An object with `encode` and `decode`, or the path of a ``tokenizer.json`` or SentencePiece model.
     reference
@@ -79,8 +79,8 @@ def decode(
     log
         "auto" logs only the calls that `Decode.at` and `Decode.why` ask for.
     noise
-        False leaves the noise for later (`Decode.compute_noise`), which takes several times as long as the rest: the
-        first table then has no ``margin_noise``, ``explained`` and ``severity``.
+        False leaves the noise, which takes several times as long as the rest, to `Decode.compute_noise`: until then
+        ``margin_noise``, ``explained`` and ``severity`` are unknown.
     prefill
         Tokens of one call while the prompt is fed; by default as many as the program takes.
     method, timeout

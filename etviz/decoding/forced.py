@@ -50,10 +50,7 @@ def noise_of_logits(
     number. There are as many lanes as give `ENOUGH` logits for a row. With `peak` bytes for the values of a call, lanes
     that would take more than 256 MB follow one another. `floating` asks for the float model that was quantized.
 
-    Returns
-    -------
-    list
-        For each call and row of its logits: the noise of all logits (RMS), and of the difference of two.
+    For each call and row, returns the noise of all logits (RMS), and of the difference of two.
     """
     start = replay.fresh_float() if floating and replay.fresh_float is not None else replay.fresh()
     wanted = min(PASSES, math.ceil(ENOUGH / max(1, vocabulary)))

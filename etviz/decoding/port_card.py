@@ -262,7 +262,7 @@ def _rows(calls: Sequence[Call], logits: Sequence[torch.Tensor]) -> torch.Tensor
 
 @question
 def stage_logits(replay: Replay, calls: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """For each form of the program: stage, its calls' logits, and why these are not known; the lowered one is last."""
+    """By form: stage, its calls' logits, and why these are not known; the lowered program is last."""
     makers = dict(replay.stages) | {"lowered": replay.fresh}
     if replay.fresh_float is not None:
         named = {"quantized" if name == "exported" else name: make for name, make in makers.items()}

@@ -53,10 +53,8 @@ class TokenWhatIf:
         Number of the call.
     names
         Rows whose values were exact.
-    texts
+    texts, tokens
         The best token of the reference, of the runtime, and of the runtime with these values.
-    tokens
-        Their ids.
     kl_before, kl_after
         KL divergence from the reference in nats.
     """
@@ -166,23 +164,9 @@ class Decode(Shown):
         return steps.assign(at_fault=self._at_fault)
 
     def to_html(self, path: str | os.PathLike[str], tensors: str = "histograms", title: str | None = None) -> Path:
-        """Write a report: the tokens, and the rows of every call whose view was opened.
+        """Write a report: the tokens, and the rows of every call whose view was opened, else of `to_open`.
 
-        Without one, it opens the call of `to_open`.
-
-        Parameters
-        ----------
-        path, tensors, title
-            As for `Inspection.to_html`.
-
-        Raises
-        ------
-        UsageError
-            If there is no such `tensors`.
-        ArtifactError
-            If the file can't be written, or the front end was not built.
-        ExecutionError
-            If the call's run fails.
+        Parameters are those of `Inspection.to_html`; so are the errors, and `ExecutionError` if the call's run fails.
         """
         check_tensors(tensors)
         target = check_target(path, "the report")
@@ -310,19 +294,7 @@ class Decode(Shown):
         """The Inspection of a call, with the calls before it: their state goes into it.
 
         The calls run again with the same tokens, and every value is logged. `Inspection.gaps` tells them apart by
-        ``input_index``.
-
-        Parameters
-        ----------
-        step
-            Column ``step`` of `steps`.
-
-        Raises
-        ------
-        UsageError
-            If the prompt or the call does not exist.
-        ExecutionError
-            If the run fails.
+        ``input_index``. `UsageError` if the prompt or the call does not exist; `ExecutionError` if the run fails.
         """
         if (prompt, step) not in self._inspections:
             session = self._session
@@ -394,17 +366,8 @@ class Decode(Shown):
     def what_if(self, step: int, rows: Any, prompt: int = 0) -> TokenWhatIf:
         """The token of a step if some values had been exact: the proof of a diagnosis.
 
-        Parameters
-        ----------
-        rows
-            One row or several rows of ``at(step).gaps`` or ``why(step)``, of this call or of earlier ones.
-
-        Raises
-        ------
-        UsageError
-            As `why` and `Inspection.what_if`.
-        ExecutionError
-            If the run fails.
+        `rows` are one row or several of ``at(step).gaps`` or ``why(step)``, of this call or of earlier ones. Raises
+        `UsageError` as `why` and `Inspection.what_if`, `ExecutionError` if the run fails.
         """
         sequence, at = self._compared(step, prompt)
         inspection = self.at(step, prompt)
@@ -442,14 +405,9 @@ class Decode(Shown):
         It is the prompt of the first fault, or else of the first flip, or else the first one. Columns: ``prompt``;
         ``layer``; ``kind``, "keys" or "values" (the buffer's name if it tells neither); ``buffer``; ``head``;
         ``position`` of the token; ``slot`` of the cache; ``step``, the call that wrote it; ``rmse``, ``max_abs`` and
-        ``reference_rms`` in the cache's units (dequantized); ``noise``; ``since``, the first call after which it
-        is beyond noise (NA if it never is); ``severity``, RMSE over noise.
-        ``attrs["first"]`` is the entry that was beyond noise first; ``attrs["note"]`` names it in words.
-
-        Raises
-        ------
-        UsageError, ExecutionError, PairingError
-            As `why`.
+        ``reference_rms`` in the cache's units (dequantized); ``noise``; ``since``, the first call after which it is
+        beyond noise (NA if it never is); ``severity``, RMSE over noise. ``attrs["first"]`` is the entry that was beyond
+        noise first; ``attrs["note"]`` names it in words. Raises as `why`.
         """
         rows = (self.first_fault, self.first_flip)
         prompt = next((int(row["prompt"]) for row in rows if row is not None), 0)

@@ -39,20 +39,10 @@ class Position:
 class Decoded:
     """One prompt with the tokens that the reference continued it with.
 
-    Attributes
-    ----------
-    prompted
-        Number of ids of the prompt.
-    positions
-        Those that have logits.
-    reference, runtime
-        Logits, a row for each of `positions`.
-    peak
-        Bytes that the values of one call of the reference take.
-    rounding
-        For each position: noise of the reference's own logits, if they were stored in few bits.
-    noise
-        As `noise_of_logits` returns it; empty until it is measured.
+    `ids` begin with the `prompted` ones of the prompt. `reference` and `runtime` are logits, a row for each of
+    `positions`. `peak` is bytes of the values of one call of the reference. `rounding` is, for each position, noise of
+    the reference's own logits, if they were stored in few bits. `noise` is that of `noise_of_logits`, empty until
+    measured.
     """
 
     ids: tuple[int, ...]

@@ -69,9 +69,9 @@ class Census:
             ``instruction`` and the columns that name it; number of ``runs`` that executed it; ``varied``; ``origin``,
             true if it varied in a run in which all values that it reads were as usual (None if the files do not tell
             what it reads); number of ``deviating`` runs, without its most frequent value; their ``share`` and its 95 %
-            interval from ``low`` to ``high`` (E. B. Wilson, 1927); number of ``distinct`` values; number of
-            ``differing`` elements of its ``elements``; ``max_abs``, the largest difference from the first run in the
-            value's units; ``where`` they differ.
+            interval from ``low`` to ``high`` (E. B. Wilson, 1927; it also bounds runs that were missed); number of
+            ``distinct`` values; number of ``differing`` elements of its ``elements``; ``max_abs``, the largest
+            difference from the first run in the value's units; ``where`` they differ.
         """
         return self._table.copy()
 
@@ -148,11 +148,11 @@ def census(
     Parameters
     ----------
     program
-        As for `etviz.study`; a `.pte` without a record works, since no reference is needed.
+        As for `etviz.study`; a `.pte` without a record works too.
     inputs
         A tuple of the program's arguments.
     n
-        Number of runs. The program is loaded again after 25 runs, or after each run if it has a state.
+        The program is loaded again after 25 runs, or after each run if it has a state.
     method
         None for ``forward`` or the only one.
     runner
@@ -222,10 +222,9 @@ def _logged(paired: Paired, log: RuntimeLog) -> dict[int, list[Any]]:
 
 
 class _Tally:
-    """The values of the runs so far.
+    """`masks` has, by output, the elements that ever differed from the first run's.
 
-    `masks` has, by output, the elements that ever differed from the first run's; `values`, by run and instruction, the
-    first run's and the differing ones of the first deviating runs; `largest` each instruction's largest difference.
+    `values` has, by run and instruction, those of the first run, and the differing ones of the first deviating runs.
     """
 
     def __init__(self) -> None:
@@ -322,7 +321,7 @@ def _producers(graph: Graph) -> dict[int, set[int]]:
 
 
 def where(mask: npt.NDArray[np.bool_]) -> str:
-    """The place of some elements: indices of each axis, and a shared position of a vector.
+    """Indices of each axis, and a shared position of a vector.
 
     Examples
     --------

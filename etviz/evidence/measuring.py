@@ -66,9 +66,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The task of a worker; `first` are the study's first inputs, which tell the noise of total gaps.
+    """The task of a worker; the inputs `first` tell the noise of total gaps.
 
-    `digests` are SHA-256: a worker on another machine must see the same files. `timeout` is seconds for all `samples`.
+    A worker on another machine must see files with the same `digests` (SHA-256). `timeout` is seconds for all
+    `samples`.
     """
 
     subject: Subject
@@ -83,10 +84,9 @@ class Work:
 
 @dataclass(slots=True)
 class Measured:
-    """The result of a worker.
+    """`gaps` has, by `gap_columns`, one item for each value of each input; `runs` a row for each input.
 
-    `gaps` has, by `gap_columns`, one item for each value of each input; `runs` a row for each input; `operators` the
-    rows of `operators_of`, empty if no input could be run.
+    `operators` are the rows of `operators_of`, empty if no input could be run.
     """
 
     gaps: dict[str, npt.NDArray[Any]] = field(default_factory=dict)

@@ -90,7 +90,7 @@ def _try(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]
 def read_table(path: Path, checksum: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
     """An empty `checksum` (SHA-256, hexadecimal) skips its test.
 
-    An `ArtifactError` if the table is missing, damaged or too large, lacks a column, or has another checksum.
+    `ArtifactError` if the table is missing, damaged or too large, lacks a column, or has another checksum.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -78,9 +78,9 @@ def study(
         `ExportedProgram`, which is lowered for its first input as by `etviz.debug`.
     inputs
         A list, a data set, a DataLoader, a generator, or a folder of ``.npy``, ``.npz``, ``.pt`` and ``.safetensors``
-        files. An item is a tensor or a tuple of the program's arguments; one further value is the label. A batch is
-        split where the program takes single inputs. An item that does not fit is a row of `Study.inputs` with the
-        reason.
+        files in the order of their names. An item is a tensor or a tuple of the program's arguments; one further value
+        is the label. A batch is split where the program takes single inputs. An item that does not fit is a row of
+        `Study.inputs` with the reason.
     executor
         Any `concurrent.futures.Executor`, which etviz does not shut down; a number of processes; ``"processes"`` for
         one on each core. None works in this process; in a notebook or at a prompt, it starts processes for more than a
@@ -92,14 +92,14 @@ def study(
         Task metrics: a function of the expected outputs, the runtime's outputs and the label that returns a number, one
         of ``top1``, ``top5``, ``margin``, ``kl``, ``accuracy``, a list of these, or a dict by name. Expected are the
         outputs of the float model where it is known, otherwise the reference's. With ``etviz.decode.kl`` or
-        ``etviz.decode.perplexity``, `inputs` are prompts of a language model, and the result is an
-        `etviz.PromptStudy`; call the task for options: ``etviz.decode.kl(tokenizer=…, steps=64)``.
+        ``etviz.decode.perplexity``, `inputs` are prompts, and the result is an `etviz.PromptStudy`; call the task for
+        options: ``etviz.decode.kl(tokenizer=…, steps=64)``.
     labels
         One for each input, if the items have none.
     method
         None for ``forward`` or the only one.
     introduced
-        True to replay every instruction on the runtime's inputs, for the ``introduced_…`` metrics.
+        Replay every instruction on the runtime's inputs, for the ``introduced_…`` metrics.
     metrics
         As for `etviz.load`.
     chunk

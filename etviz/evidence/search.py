@@ -1,6 +1,6 @@
 """Searches the operators to keep in float, on the quantized model in eager mode, where a trial takes milliseconds.
 
-Rounding the float model's values at the quantizer's observers is an estimate; `suggestion` measures the result.
+Rounding values at the quantizer's observers is an estimate; `suggestion` measures the result.
 """
 
 from __future__ import annotations

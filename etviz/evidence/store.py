@@ -50,7 +50,7 @@ _ENDINGS: Final = {"pte": ".pte", "record": ".etviz", "etrecord": ".bin", "data"
 
 
 class Store:
-    """The folder of a study, open for reading; None is a temporary one that lives as long as the store."""
+    """None is a temporary folder that lives as long as the store; `claim` opens it for writing."""
 
     def __init__(self, folder: str | Path | None) -> None:
         self._temporary = Scratch() if folder is None else None
@@ -204,7 +204,7 @@ class Store:
         return self._read(name)
 
     def runs(self, columns: Sequence[str] | None = None) -> Iterator[tuple[int, pd.DataFrame]]:
-        """The rows by input of each chunk; an `ArtifactError` if two chunks hold the same input, or for damage."""
+        """By chunk; an `ArtifactError` if two chunks hold the same input, or for damage."""
         seen = set[int]()
         for number in self.done():
             frame = self._read(f"runs/{number:06}.parquet", columns)

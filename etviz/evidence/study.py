@@ -94,11 +94,10 @@ class Study:
         Returns
         -------
         DataFrame
-            A row for each output of each instruction and each metric (total and ``introduced_…``): columns that name
-            the operator; ``metric``; ``inputs``, the number of inputs with a number; their ``mean, min, p50, p99, max``
-            in the metric's unit (quantiles by nearest rank, so each is one input's number); ``worst`` and
-            ``worst_input``; ``nonfinite``, the number of inputs with NaN or Inf on one side only, which are worst
-            of all.
+            A row for each output of each instruction and each metric (total and ``introduced_…``): columns that
+            name the operator; ``metric``; ``inputs``, the number of inputs with a number; their ``mean, min, p50,
+            p99, max`` in the metric's unit (quantiles by nearest rank); ``worst`` and ``worst_input``;
+            ``nonfinite``, the number of inputs with NaN or Inf on one side only, which are worst of all.
         """
         names = [*self._store.about().get("metrics", ()), "noise"]
         names = [*names, *(f"introduced_{name}" for name in names)]
@@ -174,17 +173,10 @@ class Study:
 
     @during("running an input again")
     def open_input(self, index: int) -> Inspection:
-        """Run one input again, and return the Inspection; its notes report numbers that differ from the study's.
+        """Run one input again; the notes of the Inspection report numbers that differ from the study's.
 
-        Parameters
-        ----------
-        index
-            One of `kept`, or any input if the data set is still at hand; else `UsageError`.
-
-        Raises
-        ------
-        ExecutionError
-            If the run fails.
+        `index` is one of `kept`, or any input if the data set is still at hand; else `UsageError`. `ExecutionError` if
+        the run fails.
         """
         inspection = inspect_run(self._store.subject(), self.values(index), f"input {index}")
         return self._checked(inspection, index)
@@ -223,14 +215,9 @@ class Study:
 
     @during("reading the study")
     def values(self, index: int) -> list[Any]:
-        """The flat arguments of an input that the study keeps, or that the data set still has.
+        """The flat arguments of an input that the study keeps, or that the data set still has; else `UsageError`.
 
-        Raises
-        ------
-        UsageError
-            If the input does not exist, or was not kept.
-        ArtifactError
-            If the kept file is damaged, or does not fit the program.
+        `ArtifactError` if the kept file is damaged, or does not fit the program.
         """
         self._require(index)
         row = self.inputs.loc[int(index)]

@@ -42,8 +42,7 @@ _BLOCK: Final = 1 << 20
 class Subject:
     """One lowered program: absolute paths by kind; only the `.pte` is required.
 
-    `runner` is a command as for `run_elsewhere`, empty for the child process; `python` another environment's
-    interpreter.
+    `runner` is a command as for `run_elsewhere`; `python` another environment's interpreter.
     """
 
     files: Mapping[str, str]

@@ -59,13 +59,11 @@ class Suggestion:
         ``worst_rmse``, the task metrics, ``latency_ms`` (one execution in the child process, the smallest median of
         five rounds in turns) and ``size_bytes``. `after` is empty if there is no proposal.
     operators
-        Names of the exported model's operators that are kept in float or off the backend.
-    inputs
-        Number of inputs.
+        Names in the exported model that are kept in float or off the backend.
     trials
         A row for each measured variant.
     reason
-        Reason for the proposal, or for its absence.
+        For the proposal, or for its absence.
     """
 
     code: str
@@ -152,7 +150,7 @@ def suggest(
     model, recipe, partitioner, quantizer, calibration
         As for `etviz.debug`; by default as in `found`.
     inputs, labels
-        Up to 64 inputs of the measurements; by default from `found`, the worst first, and the calibration data.
+        Up to 64; by default from `found`, the worst first, and the calibration data.
     task
         As for `etviz.study`.
     goal

@@ -59,11 +59,11 @@ class Sweep:
         -------
         DataFrame
             By ``recipe``: ``status`` (``measured`` or ``failed``) and ``reason``; ``executorch`` and ``torch``, the
-            versions that lowered and ran it; ``rmse, max_abs, rel_l2, sqnr_db`` of the final outputs against the float
-            model, means over the inputs with a number; ``worst_rmse`` of any input; the task metrics' means;
-            ``latency_ms`` of one execution in a child process on this machine, the smallest median of five rounds;
-            ``size_bytes`` of the `.pte`; ``pareto``, true if every other variant is worse in error, task metrics,
-            latency or size, or equal in all.
+            versions that lowered and ran it; ``rmse, max_abs, rel_l2, sqnr_db`` of the final outputs against the
+            float model, means over the inputs with a number; ``worst_rmse`` of any input; the task metrics' means;
+            ``latency_ms`` of one execution in a child process, the smallest median of five rounds; ``size_bytes``
+            of the `.pte`; ``pareto``, true if every other variant is worse in error, task metrics, latency or size,
+            or equal in all.
         """
         return self._table.copy()
 
@@ -75,12 +75,7 @@ class Sweep:
     def open(self, recipe: str, index: int = 0) -> Inspection:
         """Run one variant again on one input, in its environment, and return the Inspection.
 
-        Raises
-        ------
-        UsageError
-            If the variant was not measured, or the input does not exist.
-        ExecutionError
-            If the run fails.
+        `UsageError` if the variant was not measured, or the input does not exist; `ExecutionError` if the run fails.
         """
         if recipe not in self.variants:
             raise UsageError(f"no recipe {recipe!r} was measured; there are {', '.join(self.variants) or 'none'}")
@@ -136,8 +131,9 @@ def sweep(
         of `etviz.debug`: ``partitioner``, ``quantizer``, ``calibration`` (a list), ``strict``. ``{}`` is the portable
         kernels in float. A recipe that can't be lowered or run is a row with the reason. ``python``, another
         environment's interpreter, lowers and runs the variant there, without etviz. Then the partitioner and the
-        quantizer are ``"package.module:name"`` or ``"file.py:name"`` of a callable without arguments. If the other
-        torch can't read the model's file, ``model`` names a callable that makes it there; its weights come from here.
+        quantizer are ``"package.module:name"`` or ``"file.py:name"`` of a callable without arguments, as in any recipe.
+        If the other torch can't read the model's file, ``model`` names a callable that makes it there; its weights come
+        from here.
     inputs
         A list of inputs, each a tensor or a tuple of the model's arguments; one further value is the label.
     executor

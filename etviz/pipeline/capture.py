@@ -247,8 +247,7 @@ def _module(stack: Any) -> str:
 def number_instructions(graph: Graph, instructions: list[str]) -> bool:
     """False where the two do not fit: later nodes keep -1.
 
-    Both have the same order. A static view has no instruction; jumps, moves, and counts of a loop's rounds have no
-    node.
+    A static view has no instruction; jumps, moves, and counts of a loop's rounds have no node.
     """
     position = 0
     for node in graph.walk():
@@ -302,7 +301,7 @@ def check_reference(
 
 
 def capture_reference(program: ExportedProgram, method: str, constants: dict[str, torch.Tensor]) -> Graph:
-    """A method's float graph, its weights added to `constants` as ``reference/<method>//<name>``.
+    """Weights are added to `constants` as ``reference/<method>//<name>``.
 
     In-place changes become functional, which takes seconds on large models; `Node.origin` keeps the exported name.
     """

@@ -127,7 +127,6 @@ def _own(frames: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummar
 
 
 def _operators(error: BaseException) -> Iterator[Node]:
-    """Those that passes worked on, innermost first; then those that the error names."""
     from torch.fx import GraphModule, Node
 
     frames = [frame for one in _chain(error) for frame, _ in traceback.walk_tb(one.__traceback__)][::-1]

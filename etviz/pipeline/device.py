@@ -48,7 +48,6 @@ _MOST_SAID: Final = 256 << 20
 _LOOK: Final = 0.2
 _MARK: Final = "ETVIZ_RUN"
 _SWEEPS: Final = 20
-"""Maximum number of searches for processes that started during the search before."""
 _GUARD: Final = """
 read -r group && cat && kill -9 "-$group"
 for found in 1 2 3; do
@@ -58,7 +57,7 @@ for found in 1 2 3; do
     done
 done
 """
-"""Ends a group of processes, and all processes with a mark, when its standard input closes."""
+"""Ends a process group, and all processes with a mark, when its standard input closes."""
 _STATUS: Final = re.compile(rb"etviz-status:(\d+)\s*$")
 _SHELL: Final = re.compile(r"[\w-]*sh|adb|su|shell|watch|parallel|plink|dbclient|cmd|powershell", re.ASCII)
 """Programs that pass their arguments to a shell."""
@@ -68,7 +67,7 @@ _PLAIN: Final = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class RunFiles:
-    """None for files that were not written; `problem` is about files of a run that ended well."""
+    """None for files that were not written."""
 
     log: Path
     etdump: Path | None
@@ -108,9 +107,9 @@ def run_elsewhere(
     `command` has the placeholders ``{pte} {inputs} {etdump} {debug_buffer} {debug_buffer_size} {outputs} {method}
     {data}``, or gets the flags of `examples/cpp_runner`. It starts without a shell.
 
-    `UsageError` if the command or `timeout` makes no sense, or a shell could obey a file name; `ArtifactError` if the
-    method's name is no identifier, or `folder` can't be written to; `ExecutionError` if the command can't be started,
-    fails, takes too long, or writes nothing.
+    `UsageError` for a senseless command or `timeout`, or a file name that a shell could obey; `ArtifactError` if the
+    method's name is no identifier, or `folder` can't be written to; `ExecutionError` if the command fails, takes too
+    long, or writes nothing.
     """
     if not method.isidentifier():
         raise ArtifactError(
@@ -261,7 +260,7 @@ def _call(command: Sequence[str], log: IO[bytes], timeout: float) -> int:
 
 @contextlib.contextmanager
 def _ending(mark: str) -> Generator[Callable[[subprocess.Popen[bytes]], None]]:
-    """End the started process groups; a guarding shell does it if this process is killed first."""
+    """A guarding shell ends the process groups if this process is killed first."""
     guard = subprocess.Popen(
         ["/bin/sh", "-c", _GUARD, "etviz", mark],
         stdin=subprocess.PIPE,
@@ -293,7 +292,7 @@ def _ending(mark: str) -> Generator[Callable[[subprocess.Popen[bytes]], None]]:
 
 
 def _end_marked(mark: bytes) -> None:
-    """End this user's processes with a mark in their environment; Linux only.
+    """Linux only.
 
     A descriptor holds each process before its environment is read, so no other process can take its number.
     """

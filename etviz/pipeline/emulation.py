@@ -62,7 +62,7 @@ def emulate(
     """As `execute`, with the delegates' graphs of `record`; `timeout` is seconds for each run.
 
     `UsageError` if a delegate has no reference implementation here, or stands in a branch or a loop; `ExecutionError`
-    if a run fails, or a reference implementation refuses a delegate.
+    if a run or a reference implementation fails.
     """
     path, folder = Path(pte).absolute(), Path(workdir).absolute()
     program = DelegateFree(path.read_bytes(), "forward", _stays)

@@ -1,4 +1,4 @@
-"""Lowers a model in another environment, with the executorch and the torch that are installed there."""
+"""Lowers a model in another environment, with its executorch and torch."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def lower_elsewhere(
     made_by: str | None = None,
     timeout: float | None = None,
 ) -> dict[str, Path]:
-    """Lower a model there into ``model.pte`` and, where it can, ``etrecord.bin``; return the files by kind.
+    """Lower a model into ``model.pte`` and, where it can, ``etrecord.bin``; return the files by kind.
 
     `partitioner`, `quantizer` and `made_by` (the model, which takes the weights of `model`) name callables there:
     ``package.module:name`` or ``file.py:name``. `LoweringError` if a step fails there; `ExecutionError` if the process
-    can't be started, crashes, or takes too long.
+    fails.
     """
     with Scratch() as scratch, room_for():
         values: dict[str, Any] = {"inputs": list(example_inputs)}

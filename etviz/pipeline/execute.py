@@ -81,11 +81,10 @@ def execute(
 
     `workdir` gets ``etdump.etdp`` and ``debug_buffer.bin``. `debug_buffer_size` is bytes: None takes the program's
     needs, and doubles them if the buffer was too small. `timeout` is seconds for all executions. `data` has the weights
-    that are not in the `.pte`. `python` is another environment's interpreter. `passing` files are temporary: the ledger
-    need not know them.
+    outside the `.pte`. `passing` files are temporary: the ledger need not know them.
 
-    `ExecutionError` if the child process fails, crashes, or exceeds the time limit, or `cancel` is set; `UsageError` if
-    the program has no such method.
+    `ExecutionError` if the child process fails, takes too long, or is cancelled; `UsageError` if there is no such
+    method.
     """
     if debug_buffer_size is not None and debug_buffer_size <= 0:
         raise UsageError(f"debug_buffer_size must be positive, found {debug_buffer_size}")
@@ -134,7 +133,7 @@ def time_again(
     timeout: float | None,
     data: PathLike | None,
 ) -> Path | None:
-    """Run again without a debug buffer, whose writing takes time.
+    """A debug buffer takes time to write, so this run has none.
 
     One execution is repeated for half a second, up to ten times; several are run once.
     """

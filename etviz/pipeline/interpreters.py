@@ -5,8 +5,10 @@ An interpreter is a function ``(graph, payload, names, inputs, path) -> ShownIns
 - `graph`: the delegate's subgraph, whose operators carry debug handles;
 - `payload`: see `etviz.artifacts.program.payload`;
 - `names`: operators whose values are wanted; others may be left out, with a reason;
-- `inputs`: one for each user input of the graph;
+- `inputs`: one for each user input;
 - `path`: where it may write one file.
+
+docs/backends.md shows how to write one.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class Interpreter:
     """How a delegate is run outside of its device.
 
     `function` is ``module:function``; `command` installs `package`. `implementation` says what computes the values,
-    empty for the backend's own kernels. `exact` if the specification leaves no freedom for integers.
+    empty for the backend's own kernels. `exact` if the specification leaves no freedom for integers, so a device with
+    other values is wrong.
     """
 
     function: str
@@ -47,7 +50,7 @@ class Interpreter:
 
 @dataclass(slots=True)
 class ShownInside:
-    """The delegate's outputs followed by the values of `names`, and why others were left out.
+    """The delegate's outputs followed by the values of `names`; reasons for others are in `left_out`.
 
     `parts` names the operators that the backend runs as part of another one.
     """
@@ -72,17 +75,11 @@ INTERPRETERS: Final = {
 
 
 def register(backend_id: str, function: str, implementation: str = "") -> None:
-    """Register the interpreter of a backend.
+    """Register the interpreter of a backend, by its id in the `.pte`.
 
-    Parameters
-    ----------
-    backend_id
-        As in the `.pte`.
-    function
-        ``module:function``; the module is imported in the child process.
-    implementation
-        What computes the values, in words. Empty for the backend's own kernels; then a delegate that the interpreter
-        can't run is lowered again.
+    `function` is ``module:function``; the module is imported in the child process. `implementation` says what computes
+    the values. If it is empty, these are the backend's own kernels, and a delegate that the interpreter can't run is
+    lowered again.
     """
     INTERPRETERS[backend_id] = Interpreter(function, implementation)
 

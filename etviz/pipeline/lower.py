@@ -71,10 +71,7 @@ def lower(
     reference: torch.nn.Module | ExportedProgram | None = None,
     strict: bool = True,
 ) -> Lowered:
-    """Export, quantize if asked, lower and emit a model; replace the files in `workdir`.
-
-    `LoweringError` names the step that upstream refused.
-    """
+    """Replace the files in `workdir`; `LoweringError` names the step that upstream refused."""
     with quietly():
         from executorch.exir import to_edge_transform_and_lower
     register_quantized_operators()
@@ -133,7 +130,7 @@ def _check_arguments(model: Any, reference: Any, example_inputs: Any, partitione
 
 @contextmanager
 def _tried(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...]) -> Generator[None]:
-    """If a step fails, run a copy of the model: if that fails too, its error is the better reason."""
+    """If a copy of the model fails to run too, its error is the better reason."""
     try:
         yield
     except LoweringError:
@@ -192,7 +189,7 @@ def quantize(
     quantizer: Any,
     calibration: Iterable[Sequence[Any]],
 ) -> ExportedProgram:
-    """PT2E; the second export is not strict: a strict one would lose the source lines of the float model."""
+    """PT2E; a strict second export would lose the source lines of the float model."""
     with quietly():
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 

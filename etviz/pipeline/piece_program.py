@@ -118,9 +118,9 @@ def edge_program(
 ) -> tuple[ExportedProgram, list[str]]:
     """The program that upstream can lower, and the names of its values in the graph, by debug handle.
 
-    `inputs` are one for each user input: tensors fix the shapes, plain values become constants. `extra` values become
-    outputs after the graph's own; `marks` are entries of nodes' `meta`, by names in the program. `UsageError` if the
-    graph has state, or returns a value that it does not compute.
+    Tensor `inputs` fix the shapes, plain values become constants. `extra` values become outputs after the graph's own;
+    `marks` are entries of nodes' `meta`, by names in the program. `UsageError` if the graph has state, or returns a
+    value that it does not compute.
     """
     if graph.mutations or any(item.kind == "buffer" for item in graph.inputs):
         raise UsageError(f"{graph.name} keeps a state between runs, so it can't be run alone")
@@ -276,7 +276,6 @@ def _like(meta: Meta | None) -> torch.Tensor:
 
 
 def own_payload(attempt: PieceProgram) -> tuple[Graph, Payload]:
-    """XNNPACK's payload for a piece, and the graph with a debug handle for each node."""
     seen: list[Payload] = []
 
     def look(payload: bytes, named: Mapping[str, bytes]) -> None:
@@ -290,7 +289,7 @@ def own_payload(attempt: PieceProgram) -> tuple[Graph, Payload]:
 
 
 def alterations(attempt: PieceProgram, ran: Payload) -> list[tuple[str, str]]:
-    """Differences to XNNPACK's payload for the piece here: names of operators, and what.
+    """Names of operators and differences to XNNPACK's payload for the piece here.
 
     Empty for different structures: then other options or another version lowered the program.
     """

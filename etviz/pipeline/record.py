@@ -45,15 +45,14 @@ def record(
     Parameters
     ----------
     edge_program_manager
-        Result of `to_edge_transform_and_lower`, or None; it is not read.
+        Not read; may be None.
     executorch_program_manager
         Result of `to_executorch()`. With ``generate_etrecord=True``, the record refers to weights in the ETRecord.
     path
         By convention ``model.etviz`` beside ``model.pte``.
     reference
         The float model that was quantized, exported, for `Inspection.quantization`; a dict by method if there are
-        several. Weights that the ETRecord lacks are written too, so the record of a quantized model is about as large
-        as the float model.
+        several. Weights that the ETRecord lacks are written too, so the record is about as large as the float model.
 
     Raises
     ------
@@ -75,7 +74,7 @@ def recording(path: PathLike) -> Generator[None]:
     """Write the record file of the program that an exporter emits within the ``with`` block.
 
     Exporters such as `export_llama` and optimum-executorch keep the program managers that `record` needs. All of them
-    call `EdgeProgramManager.to_executorch`, whose result is recorded here. Raises `UsageError` if the block emits no
+    call `EdgeProgramManager.to_executorch`, whose result is recorded. Raises `UsageError` if the block emits no
     program, or several.
 
     Examples

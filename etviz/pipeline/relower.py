@@ -84,11 +84,11 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class AloneRun:
-    """The result of running a piece alone.
+    """Inner `values` are mapped from a file; `left_out` has reasons for other candidates.
 
-    `values` are mapped from a file; `left_out` has reasons for other candidates. `plain` are the outputs without added
-    inner values, None if `outputs` equal the runtime's bit for bit. `implementation` is empty for the backend's own
-    kernels. `parts` are operators that the backend runs as part of another one.
+    `plain` are the outputs without added inner values, None if `outputs` equal the runtime's bit for bit.
+    `implementation` is empty for the backend's own kernels. `parts` are operators that the backend runs as part of
+    another one.
     """
 
     outputs: list[torch.Tensor]
@@ -113,10 +113,9 @@ def run_alone(
 ) -> AloneRun:
     """Run a piece on its inputs, with the candidates that the backend can return as further outputs.
 
-    If the program is known and the backend has an interpreter, the delegate runs as it is in the `.pte`. Else, and for
+    If the program is known and the backend has an interpreter, the delegate runs as in the `.pte`. Else, and for
     `keep_pte`, the piece is lowered again. `timeout` is seconds; `progress` gets the steps done and their number.
-    `BackendRefusedError` if the piece can't be lowered or run; `ExecutionError` if the child process crashes, takes too
-    long, or is cancelled.
+    `BackendRefusedError` if the piece can't be lowered or run; `ExecutionError` if the child process fails.
     """
     bars: Any = partial(tqdm, disable=True) if quiet else tqdm  # `disable=False` would win over TQDM_DISABLE
     with (
@@ -157,7 +156,7 @@ def _interpret(
     step: Callable[[int], None],
     cancel: threading.Event | None,
 ) -> dict[str, Any] | None:
-    """None if there is no interpreter, or it can't read what the backend can run."""
+    """None if nothing can interpret what the backend can run."""
     backend = piece.graph.backend_id
     interpreter = interpreter_of(backend)
     if interpreter is None or (piece.ran is None and not interpreter.implementation):

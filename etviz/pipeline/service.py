@@ -66,7 +66,7 @@ def serve(
 ) -> None:
     """Answer requests on a descriptor until the parent process ends, or has sent none for `IDLE` seconds.
 
-    `needed` modules are imported first (a missing one fails the request that needs it), `later` ones when idle.
+    Missing `needed` modules fail the request that needs them; `later` ones are imported when idle.
     """
     _end_with(parent)
     answers = Connection(connection)

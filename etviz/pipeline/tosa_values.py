@@ -44,7 +44,7 @@ _IMAGE: Final = 3
 
 @dataclass(slots=True)
 class Places:
-    """The tensors of a TOSA graph that hold values of a delegate's operators; `origins` are by tensor."""
+    """The tensors of a TOSA graph by operator; `origins` are by tensor."""
 
     graph: Graph
     tosa: TosaGraph

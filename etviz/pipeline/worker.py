@@ -1,7 +1,6 @@
 """The process that runs programs and lowers pieces of them: the runtime may abort it, a backend may crash or hang.
 
-Its imports cost seconds, so it stays until its parent ends, an idle time passes, or a request crashes it, takes too
-long, or is interrupted.
+Its imports cost seconds, so it stays until its parent ends, it is idle for long, or a request fails.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ PATIENT_THREADS: Final = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
 """Torch's threads sleep instead of spinning for one another: on busy cores, six times faster."""
 _PATIENCE: Final = 0.1
 _LAST_WORDS: Final = 2.0
-"""Seconds to wait for the last lines of a process that closed its connection."""
 _LONGEST_LINE: Final = 1 << 12
 """Characters after which a line is taken for two: it may have no end."""
 _NOISE: Final = ("cpuinfo_utils.cpp", "Failed to load ", "copyreg", "__new__", "torch/utils/_pytree.py")
@@ -98,9 +96,8 @@ class Worker:
         cancel: threading.Event | None = None,
         called: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> dict[str, Any]:
-        """The answer to a request.
+        """`ExecutionError` if the process fails, takes too long, or `cancel` is set.
 
-        `ExecutionError` if the process can't be started, fails, crashes, takes too long, or `cancel` is set;
         `UsageError` if `timeout` is no positive number, or a library of `etviz.options.operator_libraries` can't be
         loaded.
         """

@@ -1,8 +1,8 @@
 """Finds the values of a delegate's graph in its XNNPACK payload, and makes them outputs of the payload.
 
-The bytes that ran are used, so every weight, grid and range is that of the run. A node matches the operator of its kind
-that reads the same values and, if need be, carries the same debug handle. An operator that XNNPACK left out (an
-activation in the range of a convolution, a batch norm in its weights) is part of the value before it.
+The bytes that ran are used, with every weight, grid and range of the run. A node matches the operator of its kind that
+reads the same values and, if need be, carries the same debug handle. An operator that XNNPACK left out (an activation
+in the range of a convolution, a batch norm in its weights) is part of the value before it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KINDS: Final = {
     "XNNCopy": "clone _clone_dim_order alias_copy lift_fresh_copy _to_copy _to_dim_order_copy",
     **dict.fromkeys((f"XNNConcatenate{count}" for count in range(2, 6)), "cat"),
 }  # fmt: skip
-"""By kind of a node: the edge operators that it may be."""
+"""The edge operators that a node may be, by its kind."""
 _MOVES: Final = ("XNNStaticTranspose", "XNNStaticReshape", "XNNCopy")
 _TURNED: Final = {
     *("XNNConv2d", "XNNDepthwiseConv2d", "XNNConvTranspose2d", "XNNAvgPooling2d", "XNNMaxPooling2d"),
@@ -57,7 +57,7 @@ _COPIES: Final = {
 _ACTIVATIONS: Final = {"relu", "relu6", "hardtanh", "clamp"}
 _BATCH_NORMS: Final = {"native_batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit"}
 _LEFT_OUT: Final = _COPIES | _ACTIVATIONS | _BATCH_NORMS
-"""Operators that XNNPACK may leave out: the value before has their value."""
+"""Operators that XNNPACK may leave out."""
 _FLOATS: Final = {1: "float32", 2: "float16", 14: "bfloat16"}
 _DTYPES: Final = {**_FLOATS, 3: "int8", 4: "uint8"}
 
@@ -171,7 +171,7 @@ class PayloadValues:
                 self._holders.setdefault(value, []).append(node)
 
     def _value(self, node: Node, reads: Sequence[int]) -> int | None:
-        """The step of the operator's kind that reads the same values, and has its handle if several do."""
+        """The handle decides between several steps of the operator's kind that read the same values."""
         roots = self._roots(reads)
         fits = [step for step in self._left.get(roots, ()) if self._may_be(step, _short(node))]
         own = {*node.handles, INSERTED} if node.name in self._results else {*node.handles}  # copied before it is given
@@ -247,7 +247,7 @@ class PayloadValues:
         return found
 
     def _unfuse(self, place: PayloadPlace, behind: dict[int, Json]) -> Json:
-        """A step gives what it has before its activation, and a step behind it computes that."""
+        """A step behind computes the activation."""
         graph = self._payload.graph
         step = next(step for step in self._steps if place.value in step.writes)
         node = graph["xnodes"][step.at]
