@@ -37,7 +37,6 @@ USUAL: Final = {
 """File names by kind; the first name that matches one file wins."""
 _NOT: Final = re.compile(r"probe-\d+\.pte|.*\.(gz|zip)")
 _ALONE: Final = frozenset(name for names in USUAL.values() for name in names if "*" not in name)
-"""Names that identify one kind and match no pattern of another."""
 _MOST_RATIO: Final = 200
 _PACKED: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ALWAYS_ALLOWED: Final = 64 << 20

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 
 _NO_DESCRIPTOR: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
-"""Keeps no descriptor of a mapping, which older versions of Python can't do."""
+"""Keeps no descriptor of a mapping."""
 ARCHIVE_ERRORS: Final = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError),
     *(NotImplementedError, RuntimeError, OverflowError),
@@ -67,7 +67,6 @@ _MARKS: Final = (
 
 
 def looks_like(head: bytes) -> str | None:
-    r"""Name the kind of a file from its first 64 bytes."""
     for start, mark, name in _MARKS:
         if head[start : start + len(mark)] == mark:
             return name

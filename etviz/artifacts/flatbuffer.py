@@ -43,7 +43,6 @@ class FlatBuffer:
         )
 
     def spend(self, cost: int, where: int) -> None:
-        """Account for `cost` bytes of results."""
         self._left -= cost
         if self._left < 0:
             raise self.damaged("its tables claim far more content than the file can hold", where)

@@ -11,7 +11,7 @@ from etviz.errors import UsageError
 
 
 def as_files(artifacts: Mapping[str, Any]) -> tuple[dict[str, Any], Scratch | None]:
-    """Artifacts as paths, and the temporary folder of bytes and of objects with upstream's ``save(path)``."""
+    """Artifacts as paths; bytes, and objects with upstream's ``save(path)``, go to a temporary folder."""
     files, scratch = dict(artifacts), None
     for kind, value in artifacts.items():
         is_bytes = isinstance(value, (bytes, bytearray, memoryview))

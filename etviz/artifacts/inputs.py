@@ -104,7 +104,6 @@ def _runs(found: Any, names: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def read_values(path: PathLike) -> Any:
-    """The content of a file with an ending of `READABLE`."""
     reader = _READERS[Path(path).suffix.lower()]
     with memoryview(open_artifact(path, "a file with inputs", _ADVICE)) as data:
         try:

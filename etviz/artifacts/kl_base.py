@@ -63,7 +63,6 @@ def _width(vocabulary: int) -> int:
 
 
 def read_kl_base(path: PathLike) -> KlBase:
-    """Read the header and the token ids only."""
     with open_artifact(path, _WHAT, _ADVICE) as data:
         if len(data) < _HEADER.size or data[: len(_MARK)] != _MARK:
             raise ArtifactError(path, f"it is not {_WHAT}: it does not begin with {_MARK.decode()}", _ADVICE)

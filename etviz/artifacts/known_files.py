@@ -30,7 +30,7 @@ def identity(path: PathLike) -> str:
 
 
 def is_known(files: Mapping[str, PathLike]) -> bool:
-    """True if etviz wrote each of these files here, or evaluated them together before."""
+    """True if etviz wrote each file here, or evaluated them together before."""
     try:
         digests = {kind: identity(path) for kind, path in files.items()}
     except OSError:

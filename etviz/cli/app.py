@@ -110,7 +110,6 @@ _COMMANDS: Final = (
     ("Run", probe.probe, "etviz probe etviz-demo -o probes --budget 16MB"),
     ("Run", probe.load_outputs, "etviz load-outputs outputs --record probes"),
 )
-"""Heading of `etviz --help`, command, example."""
 
 
 def _add(heading: str, command: Callable[..., None], example: str) -> None:

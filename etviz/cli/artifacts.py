@@ -1,4 +1,4 @@
-"""The artifacts that a command works on: named one by one, or found in a folder."""
+"""The artifacts that a command works on."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _PATIENCE: Final = {True: 0.5, False: 3.0}
 
 @contextmanager
 def doing(what: str) -> Generator[None]:
-    """Report a command that takes longer than a moment on stderr; a terminal's line is taken back."""
+    """A terminal's line is taken back."""
     terminal, said = err.is_terminal, threading.Event()
 
     def say() -> None:
@@ -66,7 +66,7 @@ def plain_text(text: object) -> str:
 
 
 class ShortName:
-    """The name of a row, or a line of code; its beginning gives way."""
+    """A name or line of code; its beginning gives way."""
 
     def __init__(self, text: object) -> None:
         self._text = printable(text)

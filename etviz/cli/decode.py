@@ -1,4 +1,4 @@
-"""`etviz decode`: a language model's tokens, in a terminal; and the token limits of checks."""
+"""`etviz decode`, and the token limits of checks."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Baseline:
     bits: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def parting(self, bits: dict[str, str], device: str) -> tuple[str, int] | None:
-        """The first row with other bits than a class of devices, and the number of them, missing rows included."""
+        """The first row with other bits, and the number of rows, missing ones included."""
         stored = self.bits[device]
         parted = [key for key in dict.fromkeys((*self.names, *bits)) if bits.get(key) != stored.get(key)]
         return (self.names.get(parted[0], parted[0]), len(parted)) if parted else None

@@ -57,7 +57,7 @@ class Case:
 
 @dataclass(slots=True)
 class CheckResult:
-    """Every case, and notes about what could not be checked."""
+    """The cases, and notes about what could not be checked."""
 
     title: str
     verdict: str

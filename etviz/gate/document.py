@@ -38,7 +38,6 @@ class Document:
         return body
 
     def write(self, path: PathLike, content: dict[str, Any]) -> None:
-        """An `ArtifactError` if the file can't be written."""
         body = {"format": self.form, "version": self.version, **content}
         with whole_file(path, self.name) as partial:
             partial.write_text(json.dumps(body, indent=1, allow_nan=False) + "\n", encoding="utf-8")

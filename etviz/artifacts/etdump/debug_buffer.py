@@ -70,7 +70,6 @@ class DebugBuffer:
         return self.data[ref.offset : ref.offset + nbytes] if nbytes else self.data[:0]
 
     def tensor(self, ref: TensorRef) -> torch.Tensor:
-        """A view of the mapped file."""
         import torch
 
         size, layout = self._checked_size(ref), ref.layout

@@ -107,7 +107,6 @@ class Events:
 
 
 def read_events(events: FlatTables, ends: Sequence[int]) -> list[Events]:
-    """Split the Event tables of all blocks at `ends`."""
     timed, logged = events.table(0), events.table(2)
     timed_rows, logged_rows = np.flatnonzero(timed.present), np.flatnonzero(logged.present)
     profile = _read_profile(timed.take(timed_rows))

@@ -73,7 +73,7 @@ class RuntimeLog:
         return [self._value(item, instruction) for item in stored]
 
     def last_values(self, instruction: int, count: int) -> list[Any] | None:
-        """The outputs of a delegate call, which logs its inputs first; None if values are missing."""
+        """A delegate call logs its inputs first; None if values are missing."""
         stored = self._stored.get(instruction, ())
         if not 0 < count <= len(stored):
             return None
@@ -83,7 +83,7 @@ class RuntimeLog:
         return [(identifier, self._value(item, instruction)) for identifier, item in self._inside.get(instruction, ())]
 
     def outputs(self) -> list[Any]:
-        """The program's outputs, as copies that outlive the file."""
+        """Copies that outlive the file."""
         values = [self._value(item, -1) for event in self.block.debug if _is_result(event) for item in _stored(event)]
         return [value.clone() if hasattr(value, "clone") else value for value in values]
 

@@ -1,4 +1,4 @@
-"""BundledProgram (`.bpte`): a program together with test inputs and expected outputs."""
+"""BundledProgram (`.bpte`): a program, test inputs and expected outputs."""
 
 from __future__ import annotations
 

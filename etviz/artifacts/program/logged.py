@@ -1,4 +1,4 @@
-"""The values that one execution of a method logs into the debug buffer, known before it runs."""
+"""The values that one execution logs into the debug buffer, known before it runs."""
 
 from __future__ import annotations
 

@@ -215,7 +215,6 @@ class Program:
     external: Mapping[str, memoryview] = field(default_factory=dict)
 
     def payload(self, method: str, instruction: int) -> memoryview | None:
-        """The bytes that a delegate call's backend executes."""
         plan = self.method(method)
         delegates = (call.delegate for call in plan.instructions if call.index == instruction)
         delegate = next(delegates, None)

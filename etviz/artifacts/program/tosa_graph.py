@@ -1,4 +1,4 @@
-"""A TOSA flatbuffer (``tosa.fbs`` 1.0 and 1.1): its operators and tensors, and a copy that returns inner tensors."""
+"""A TOSA flatbuffer (``tosa.fbs`` 1.0 and 1.1), and a copy that returns inner tensors."""
 
 from __future__ import annotations
 

@@ -166,11 +166,9 @@ class ETRecord:
 
     @property
     def further(self) -> list[str]:
-        """The programs that `add_extra_export_modules` added."""
         return [name for name in self.programs if not name.startswith(("exported_program", _EDGE, _TRANSFORMED))]
 
     def edge_graph(self, method: str) -> Graph:
-        """The graph after transform passes, before delegation."""
         return self.graph(self._edge_program(method))
 
     def edge_weights(self, method: str) -> TensorFiles:

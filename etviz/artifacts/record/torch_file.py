@@ -29,7 +29,7 @@ _ADVICE: Final = "write the ETRecord again with ETRecord.save()"
 
 
 class TensorFile(Mapping[str, "torch.Tensor"]):
-    """A dict of tensors saved with `torch.save`, as read-only views; unaligned ones are copied on each access."""
+    """Tensors saved with `torch.save`, as read-only views; unaligned ones are copied on each access."""
 
     def __init__(self, data: memoryview, path: str, member: str) -> None:
         from torch._guards import TracingContext, tracing

@@ -164,6 +164,5 @@ class Tracks:
         return number
 
     def place(self, name: str) -> int:
-        """Place from the top: framework, kernels, then each backend with its operators below."""
         order = sorted(self.names.values(), key=lambda one: (_FIRST.index(one) if one in _FIRST else len(_FIRST), one))
         return order.index(name)

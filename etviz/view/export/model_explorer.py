@@ -55,7 +55,6 @@ def write_model_explorer(analysis: Analysis, path: PathLike) -> list[Path]:
 
 
 def collection(analysis: Analysis, rows: Mapping[int, Any]) -> Json:
-    """`rows` has the worst gap row of each node of the tree."""
     tree = analysis.tree
     edges = _shown_edges(tree, analysis.edges)
     spaces = _namespaces(tree)

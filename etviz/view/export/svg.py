@@ -1,4 +1,4 @@
-"""The delegated graph as SVG; each box stands below all that it reads, a delegate around its operators."""
+"""The delegated graph as SVG; each box stands below all that it reads."""
 
 from __future__ import annotations
 

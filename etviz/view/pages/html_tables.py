@@ -1,4 +1,4 @@
-"""Verdicts and tables as plain HTML, for viewers without widgets or scripts, and for programs side by side."""
+"""Verdicts and tables as plain HTML, for viewers without widgets or scripts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _table(columns: Sequence[_Column], attributes: str = "") -> str:
 
 
 def html_table(analysis: Analysis, rows: int = _ROWS) -> str:
-    """Verdict, finding, facts and the worst rows, with inline styles; every text is escaped."""
+    """Every text is escaped."""
     digest = analysis.digest
     head = f"<p><b>{MARKS[digest.level]} {markup(analysis.title)}</b> — {markup(digest.verdict)}</p>"
     head += html_finding(analysis)

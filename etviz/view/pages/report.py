@@ -196,7 +196,6 @@ def embedded_html(analysis: Analysis, height: int) -> str:
 
 
 def framed(title: str, height: int, page_with: Callable[[str], bytes], table: str) -> str:
-    """The largest page within the limit in an iframe, else `table`."""
     limit = options.embed_megabytes * _MEGABYTE
     for tensors in reversed(TENSORS[: TENSORS.index(options.embed_tensors) + 1]):
         page = escape(page_with(tensors).decode("utf-8"))

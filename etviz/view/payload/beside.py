@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from etviz.analysis.analysis import Analysis
 
 CHANGE: Final = "change"
-"""Column that a comparison is ranked by at first."""
 _RATED: Final = ("introduced_severity", "severity")
 _ENDS: Final = ("_look", "_fault")
 _WORSE, _FAR_WORSE = 2.0, 10.0
@@ -51,7 +50,6 @@ class Beside:
     title: str
 
     def added(self) -> pd.DataFrame:
-        """Rows of operators that the first program does not have."""
         records = []
         for places in self.joined[self.joined[:, 0] < 0]:
             at = next(k for k, place in enumerate(places) if place >= 0)
@@ -71,7 +69,6 @@ class Beside:
         return found
 
     def add_columns(self, rows: pd.DataFrame, added: int) -> list[Column]:
-        """Add severities and ratios; returns their formats."""
         columns: list[Column] = []
         rated = next((name for name in _RATED if self._all_know(name, rows)), "")
         base = rows[rated].clip(lower=1.0).where(rows["status"] != MISMATCH, math.inf) if rated else None
@@ -146,7 +143,7 @@ class Beside:
         return found
 
     def trees(self, rows: int, added: int) -> list[tuple[str, Analysis, pd.DataFrame]]:
-        """Label, program, and its rows in the order of the view; missing rows are empty."""
+        """Missing rows are empty."""
         found = []
         parts = zip(self.labels[1:], self.others, self.frames[1:], self.places(rows, added), strict=True)
         for label, other, table, places in parts:

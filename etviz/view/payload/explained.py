@@ -120,7 +120,7 @@ def quantized_rows(analysis: Analysis) -> tuple[Mapping[int, RowSplit], str]:
 
 
 def add_quantization(analysis: Analysis, rows: pd.DataFrame) -> list[str]:
-    """Add the known columns; returns notes for the header."""
+    """Returns notes for the header."""
     found, problem = quantized_rows(analysis)
     if found:
         for column in QUANTIZATION_COLUMNS:
@@ -132,7 +132,6 @@ def add_quantization(analysis: Analysis, rows: pd.DataFrame) -> list[str]:
 
 
 def float_values(analysis: Analysis, row: int) -> Any | None:
-    """The float model's values in the row's own units."""
     item = quantized_rows(analysis)[0].get(row)
     return None if item is None else item.comparable()
 

@@ -45,9 +45,7 @@ INNER: Final = "inner_name"
 UNUSED: Final = "unused"
 """Column with 1 for values that no operator reads."""
 RAW: Final = "raw_op"
-"""Column with the operator as the program has it."""
 ADDRESS: Final = "row"
-"""Column with the first part of a row's name."""
 RUN: Final = "run"
 LIMITED: Final = ("severity", "introduced_severity")
 """Columns whose limits differ from row to row."""
@@ -73,7 +71,6 @@ def table_rows(analysis: Analysis) -> tuple[pd.DataFrame, int]:
 
 
 def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dict[str, Any], list[bytes]]:
-    """All that the view shows before it asks for a tensor."""
     buffers = Buffers()
     rows, compared = table_rows(analysis)
     digest = analysis.digest

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from etviz.artifacts.etdump.etdump import ProfileEvents
 
 KINDS: Final = ("framework", "call", "operator", "kernel")
-"""Framework events, calls, operators inside a delegate, and kernels inside a call."""
 _FRAMEWORK, _CALL, _OPERATOR, _KERNEL = range(len(KINDS))
 _LEVELS: Final = (0, 1, 2, 2)
 _SLACK: Final = 1e-9
@@ -157,7 +156,7 @@ def _places(analysis: Analysis, run: int) -> tuple[Mapping[int, int], Mapping[tu
 def _levels(
     start: npt.NDArray[np.float64], length: npt.NDArray[np.float64], kinds: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """For events by start, containers first: the first free level from its kind's on."""
+    """Events come by start, containers first."""
     ends: list[float] = []
     levels = np.zeros(len(start), np.int64)
     for at, (begin, long, kind) in enumerate(zip(start.tolist(), length.tolist(), kinds.tolist(), strict=True)):

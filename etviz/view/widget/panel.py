@@ -40,7 +40,6 @@ _last: Final[dict[str, PanelPlace]] = {}
 
 
 def is_place(value: Any) -> bool:
-    """True for a `PanelPlace` or None that a page may send."""
     if value is None:
         return True
     if not isinstance(value, dict) or set(value) != {"title", "area", "pinned", "serial"}:
@@ -68,7 +67,6 @@ def place(title: str, sidebar: bool | Area) -> PanelPlace | None:
 
 
 def settle(widget: Holder, title: str, now: PanelPlace | None) -> None:
-    """Note a widget's place, at first and when a person moves or closes its panel."""
     if now is not None:
         _last[title] = now
         _holders[title] = widget

@@ -50,7 +50,6 @@ def _bundle(name: str) -> str:
 
 
 def _opening(_value: None, widget: InspectionWidget) -> dict[str, Any] | None:
-    """The payload as a part of the state that a view opens with."""
     try:
         result, buffers = widget.payload()
     except Exception:
@@ -226,7 +225,7 @@ class InspectionWidget(anywidget.AnyWidget):
         return {}
 
     def payload(self) -> Answer:
-        """Everything that a view shows before it asks for a tensor, and the number of changes in it."""
+        """With the number of changes in it."""
         changes = self._changes
         result, buffers = self.state.payload()
         return result | {"methods": list(self.state.methods), "changes": changes}, buffers
@@ -277,7 +276,7 @@ class InspectionWidget(anywidget.AnyWidget):
 
 
 def mimebundle(state: ViewState, text: str, panel: PanelPlace | None = None, **kwargs: Any) -> Any:
-    """Widget, static table and `text`, from which a viewer takes the richest; or the embedded report."""
+    """A viewer takes the richest form."""
     if options.embed:
         return {"text/plain": text, "text/html": state.embedded_html()}, {}
     widget = InspectionWidget(state, panel=panel)
