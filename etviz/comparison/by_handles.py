@@ -84,7 +84,7 @@ def _finish(result: Comparison, groups: HandleGroups) -> None:
 
 
 class _Execution:
-    """One execution: each group, in program order, is compared as soon as the reference has its values."""
+    """One execution, whose groups are compared as soon as the reference has their values."""
 
     def __init__(
         self,

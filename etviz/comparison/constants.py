@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _FOLDING: Final = ("convolution", "linear", "addmm", "mm")
 _LAYOUTS: Final = {2: ((1, 0),), 3: ((0, 2, 1), (1, 2, 0)), 4: ((0, 2, 3, 1), (1, 2, 3, 0))}
-"""Dimension orders, by number of dimensions, in which a backend may store a constant."""
+"""Dimension orders of backends' constants, by number of dimensions."""
 _ALIKE: Final = 0.9
 """Maximum relative L2 error of two versions of one constant."""
 _FEW_VALUES: Final = 8
@@ -67,7 +67,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """A constant where it is read: by which instruction, inside a delegate or not, and whether unchanged."""
+    """A constant where it is read, inside a delegate or not, and whether unchanged."""
 
     item: Input
     instruction: int
@@ -76,7 +76,7 @@ class _Use:
 
 
 class ComparingConstants:
-    """Compares in a thread while the program's values are compared; `graph` has instructions and delegates' insides."""
+    """Compares in a thread; `graph` has instructions and delegates' insides."""
 
     def __init__(
         self,

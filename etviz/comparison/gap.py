@@ -33,9 +33,7 @@ COMPARED, GROUPED, NOT_COMPARED, MISMATCH = "compared", "grouped", "not compared
 DIFFERENT: Final = "shape or dtype mismatch"
 """Status of a value whose shape or dtype is not the reference's."""
 WRONG: Final = (MISMATCH, DIFFERENT)
-"""Statuses that rank a row worst."""
 EMPTY: Final = "empty"
-"""Status of an instruction whose values have no elements."""
 CREATED, CARRIED, LOST = "created", "carried", "lost"
 """Roles of an instruction whose runtime inputs or outputs hold NaN or Inf."""
 TOGETHER: Final = "introduced together with "
@@ -52,8 +50,8 @@ class Gap:
     the role in `NonFinite`. `unpaired` says why there is no reference; then the metrics are NaN. `scale` is the step of
     the value's grid. `source` is the node of the reference and its output. `noise` and `introduced_noise` are the
     errors that a correct implementation may have, NaN if unknown. `hypothesis` is another setting or weight that gives
-    the runtime's value. `operators` are the targets that the instruction executes. `failed_metrics` says why registered
-    metrics have no number. `rounds` counts executions in a loop, stacked along the first axis; 0 outside of loops.
+    the runtime's value. `operators` are targets. `rounds` counts executions in a loop, stacked along the first axis; 0
+    outside of loops.
     """
 
     instruction: int
@@ -96,7 +94,7 @@ class Gap:
         self.reference = None
 
     def inherit(self) -> None:
-        """Set the whole error as introduced: the operator had the reference's inputs."""
+        """Take the whole error as introduced."""
         self.introduced, self.introduced_sums = dict(self.metrics), self.total
 
     @property
@@ -104,7 +102,7 @@ class Gap:
         return dtype_name(self.runtime.dtype)
 
     def is_suspicious(self, *, introduced: bool) -> bool:
-        """True if the gap is larger than its noise, or the lower bound of its noise, explains."""
+        """True if the gap exceeds its noise, or the noise's lower bound."""
         metrics = self.introduced if introduced else self.metrics
         if metrics is None or self.status in WRONG:
             return False
@@ -119,7 +117,6 @@ class Gap:
 
     @property
     def on_grid(self) -> bool:
-        """True if the program says that the value lies on a quantization grid."""
         metas = self.node.outputs[self.output : self.output + 1]
         return bool(metas) and metas[0] is not None and metas[0].scale is not None
 
@@ -146,7 +143,6 @@ class Gap:
 
     @property
     def total_level(self) -> str:
-        """The level of the whole error."""
         if self.status in WRONG:
             return "bad"
         if math.isnan(self.metrics["severity"]):
@@ -174,14 +170,14 @@ class Gap:
 
 
 class Keeper:
-    """Keeps reference tensors up to a number of bytes; others are computed again when asked for."""
+    """Keeps reference tensors up to a number of bytes; others are computed again."""
 
     def __init__(self, room: int = 0) -> None:
         self._room = room
         self._kept: dict[int, torch.Tensor] = {}
 
     def keep(self, reference: torch.Tensor) -> torch.Tensor | None:
-        """The tensor while there is room, then None; a tensor that executions share is counted once."""
+        """The tensor while there is room; one that executions share is counted once."""
         if id(reference) in self._kept:  # where it is held, so its id stays its own
             return reference
         if reference.nbytes > self._room:

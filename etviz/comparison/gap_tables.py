@@ -35,7 +35,7 @@ IDENTITY: Final = (
     "pairing",
 )
 RANGES: Final = ("runtime_min", "runtime_max", "runtime_mean", "runtime_std")
-"""Columns of a table without any reference: statistics of the finite elements."""
+"""Columns of a table without a reference, of finite elements."""
 NONFINITE: Final = ("reference_nan", "reference_inf", "runtime_nan", "runtime_inf")
 COLUMNS: Final = (
     *IDENTITY,
@@ -53,13 +53,13 @@ COLUMNS: Final = (
 )
 _DESCRIBED: Final = ("kind", "op", "backend", "reference_ops", "module", "source")
 _TEXTS: Final = ("dtype", "pairing", "non_finite", "status", "reason")
-"""Columns that are attributes of a gap, with few different values."""
+"""Attributes of a gap with few different values."""
 
 
 def gap_frame(
     graph: Graph, runs: Sequence[tuple[int, int, Comparison]], latency: Mapping[int, float]
 ) -> tuple[pd.DataFrame, list[Gap]]:
-    """One row for each compared value of ``(event block, input index, comparison)`` runs, and the gaps behind them."""
+    """A row per gap of ``(event block, input index, comparison)`` runs, and the gaps."""
     import pandas as pd
 
     gaps = [gap for _, _, comparison in runs for gap in comparison.gaps]

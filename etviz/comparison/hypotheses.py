@@ -1,8 +1,8 @@
 """Hypotheses about a wrong operator: other settings or other weights that give the runtime's value.
 
-A backend may use an argument's default, swap operands, or read a weight in another layout. So etviz computes an
-operator that is most likely at fault again on the runtime's inputs, with one change at a time. A change whose result
-equals the runtime's value is a hypothesis; two changes together, or other faults of kernels, are not found.
+A backend may use an argument's default, swap operands, or read a weight in another layout. So etviz computes a
+suspect operator again on the runtime's inputs, with one change at a time. A change that gives the runtime's value is a
+hypothesis; two changes together, or other faults of kernels, are not found.
 """
 
 from __future__ import annotations
@@ -49,15 +49,14 @@ logger = logging.getLogger(__name__)
 _LAYER_NORM: Final = "aten.native_layer_norm.default"
 
 _MOST: Final = 64
-"""Maximum number of hypotheses for one instruction."""
 _SECONDS: Final = 2.0
-"""Seconds after which no further hypothesis is tried for an instruction: it may be a whole model."""
+"""Seconds for the hypotheses about an instruction, which may be a whole model."""
 _INSTRUCTIONS: Final = 4
-"""Maximum number of instructions of an execution that are explained, in program order."""
+"""Maximum number of instructions to explain, in program order."""
 _SURE: Final = 0.9
 """Threshold for the share of the squared error that a hypothesis explains."""
 _CANDIDATES: Final = 3
-"""Number of rows, columns and elements of a weight whose factor is fitted, the likeliest first."""
+"""Number of the likeliest rows, columns and elements whose factor is fitted."""
 _ALIKE: Final = 1e-3
 """Tolerance of correlations within which a row counts as itself."""
 _IDLE: Final = frozenset(
@@ -73,7 +72,7 @@ _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "rounding_mode": (None, "trunc", "floor"),
     "eps": (1e-5, 1e-6, 1e-3, 1e-12, 0.0),
 }
-"""Values of arguments: words, and the epsilons that frameworks use."""
+"""Values of arguments; the epsilons that frameworks use."""
 _PLACES: Final = frozenset(("start", "index", "diagonal", "offset", "storage_offset", "shifts"))
 """Arguments that count elements, where implementations are off by one."""
 _FAR: Final = 1 << 40
@@ -98,7 +97,7 @@ Compute: TypeAlias = "Callable[[Call, Node, Sequence[Any], Mapping[str, Any]], A
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """Another way to compute an operator in `places` (ids of nodes)."""
+    """Another way to compute an operator; `places` are ids of nodes."""
 
     name: str
     text: str
@@ -390,7 +389,6 @@ def _rearranged_weights(graph: Graph, nodes: Sequence[Node]) -> Iterator[Hypothe
 
 
 def _computing(nodes: Sequence[Node]) -> Sequence[Node]:
-    """The nodes that do more than convert or move elements; all if none does."""
     return [node for node in nodes if not (is_conversion(node) or only_moves(node))] or nodes
 
 
@@ -492,7 +490,7 @@ class _FittedWeight:
         return bool(change[0].any()) and not bool(change[1:].any())
 
     def _by_gradient(self) -> Iterator[tuple[torch.Tensor, int]]:
-        """Rows, columns and elements whose contribution is likest the error, each with its best factor."""
+        """Parts whose contribution is likest the error, each with its best factor."""
         error = (self._gap.runtime.double() - self._plain.double()).to(self._plain.dtype)
         with torch.enable_grad():
             leaf = self.before.clone().requires_grad_()

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Node
 
 FIRST_FAR_OFF: Final = "The first operators are far off while the others are not: "
-"""Start of a note that doubts the inputs."""
 ROUGH: Final = 0.05
 """Relative L2 error of every first kernel from which the inputs are doubted."""
 
@@ -102,7 +101,7 @@ class Entrance:
         return Inputs(list(candidates[expected]), expected, known=False, note=note)
 
     def is_doubtful(self, comparison: Comparison) -> bool:
-        """True if every first kernel is far off while later instructions are not, so the inputs must differ."""
+        """True if every first kernel is far off while later instructions are not."""
         if not self.starts_far_off(comparison):
             return False
         first = self._first_kernels(comparison)
@@ -143,8 +142,8 @@ class Entrance:
     def forget_totals(self, comparison: Comparison, reason: str, *, state: bool = False) -> None:
         """Remove the gaps that a comparison on other inputs than the run's can't show.
 
-        These are total gaps, and introduced gaps of instructions that read the inputs, directly or through instructions
-        without logged values; with `state` also of readers of earlier state.
+        These are total gaps, and introduced gaps of the inputs' readers, also through unlogged instructions;
+        with `state` also of readers of earlier state.
         """
         readers = self._readers_in(comparison) | self._unknowing(comparison, "user", *(["buffer"] if state else []))
         for gap in comparison.gaps:
@@ -163,7 +162,7 @@ class Entrance:
         return self._readers if comparison.readers is None else frozenset().union(*comparison.readers.values())
 
     def forget(self, comparison: Comparison, reason: str) -> None:
-        """Remove all gaps of a comparison that may be with the reference of another method."""
+        """Remove all gaps: the reference may be another method's."""
         for gap in comparison.gaps:
             gap.introduced = gap.introduced_sums = None
             gap.forget_total(reason)
@@ -202,7 +201,7 @@ def _is_off(gap: Gap) -> bool:
 
 
 def why_not(values: Sequence[Any], takes: Sequence[Input]) -> str:
-    """Why a program can't take flat values, as far as shapes and dtypes are known; empty if it can."""
+    """Why a program can't take flat values; empty if it can, as far as known."""
     if len(values) != len(takes):
         return f"the program takes {len(takes)} inputs, found {len(values)}"
     for item, value in zip(takes, values, strict=True):

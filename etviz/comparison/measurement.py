@@ -42,7 +42,6 @@ def different(reference: Any, runtime: Any, *, dtypes: bool = True) -> str:
 
 
 def why_not_comparable(reference: Any, runtime: Any) -> str:
-    """Why two values can't be compared element by element; empty if they can."""
     r, q = as_tensor(reference), as_tensor(runtime)
     if q is None or r is None:
         missing = runtime if q is None else reference
@@ -111,7 +110,7 @@ def add_unpaired(result: Comparison, node: Node, output: int, logged: Any, reaso
 
 
 def add_introduced(result: Comparison, gap: Gap, local: Any, scale: float | None) -> str:
-    """Compare a gap with its operator's value on the runtime's inputs; returns why that is impossible, else nothing."""
+    """Compare a gap with its operator's value on the runtime's inputs; returns why that fails."""
     value = as_tensor(local)
     reason = why_not_comparable(local, gap.runtime)
     if gap.unpaired and gap.pairing != "handles" and (differs := different(local, gap.runtime)):

@@ -42,7 +42,7 @@ _KINDS: Final = (
     | {"status": "str", "reason": "str", "dtype": "str", "grows_at": "str", "shape": "object"}
     | {"allclose": "bool", "matches": "bool"}
 )
-"""Dtypes of the columns of a table without rows."""
+"""Dtypes of an empty table's columns."""
 _INDEPENDENT: Final = 7.4
 """Maximum noise that rounding can make, relative to a value's size.
 
@@ -105,8 +105,8 @@ def compare_outputs(
 def _is_credible(sums: Sums, scale: float | None, noise: float) -> bool:
     """False if the noise is larger than rounding can make it, or the value can't lie on its grid.
 
-    Both come from the files that are judged. The value's size is the larger one of reference and runtime: a norm of
-    equal numbers gives 0, or rounding alone.
+    Both come from the judged files. The size is that of the larger value: a norm of equal numbers
+    gives 0, or rounding alone.
     """
     size = math.sqrt(max(sums.rr, sums.qq) / sums.count) * sums.r_unit if sums.count else 0.0
     on_grid = scale is None or sums.max_r == 0.0 or sums.max_r >= 0.99 * scale
@@ -116,7 +116,7 @@ def _is_credible(sums: Sums, scale: float | None, noise: float) -> bool:
 def outputs_frame(runs: Sequence[Run]) -> pd.DataFrame:
     """A row for each final output of each execution; see `compare_outputs`.
 
-    `grows_at` names the instruction that amplifies noise most on the way to the output; empty if none does.
+    `grows_at` names the instruction that amplifies noise most.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Computes reference tensors that were not kept again, once for all rows, and keeps them in a file."""
+"""Computes dropped reference tensors again, once for all rows, into a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEPT_BYTES: Final = 16 << 20
 
 
 class References:
-    """Computes the references of all executions again when the first one is asked for."""
+    """Computes the references of all executions when the first is requested."""
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
@@ -37,7 +37,7 @@ class References:
 
 @question
 def reference_values(replay: Replay) -> dict[tuple[int, int, int], torch.Tensor]:
-    """The reference tensors of all executions, by execution, instruction and output, in a file."""
+    """Reference tensors by execution, instruction and output."""
     tensors: dict[tuple[int, int, int], torch.Tensor] = {}
     evaluator = replay.fresh()
     with SpillFile() as file:

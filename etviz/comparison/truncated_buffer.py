@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _TINY: Final = 1e-30
 """Threshold of values that may have been flushed to zero."""
 _PARTLY: Final = 16
-"""Number of zero bytes at the end of a value that make it doubtful, if everything after it was lost."""
+"""Zero bytes at the end of a value before the lost ones that make it doubtful."""
 _BLOCK: Final = 1 << 20
 
 

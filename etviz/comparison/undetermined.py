@@ -1,7 +1,6 @@
 """Values that a program does not determine: random numbers, and integers made of NaN and Inf.
 
-The runtime's may differ from the reference's, and both be right, so values that follow from them can't be compared. The
-errors that operators introduce are still known.
+Runtime and reference may both be right, so only introduced errors can be compared.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def may_be_ill_defined(graph: Graph, node: Node, *, nan: bool) -> bool:
 def is_ill_defined(again: Callable[[Rounding], Any]) -> bool:
     """True if NaN or Inf comes to an ill-defined operator inside a node, which `again` computes.
 
-    A mask of Inf is often given to a delegate that quantizes something else.
+    A mask of Inf often enters a delegate that quantizes something else.
     """
     watch = _Watch()
     try:

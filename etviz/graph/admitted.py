@@ -55,7 +55,7 @@ type_as unbind unflatten unfold unsafe_chunk unsafe_split unsafe_split_with_size
 upsample_nearest1d upsample_nearest3d upsample_trilinear3d view_as view_as_complex view_as_complex_copy view_as_real
 vstack xlogy zero zeros_like
 """
-"""Operators of exported models before lowering, and operators that backends keep undecomposed."""
+"""Operators of exported models, and operators that backends keep undecomposed."""
 
 _QUANTIZED: Final = """
 add add_relu choose_qparams choose_qparams_per_token choose_qparams_per_token_asymmetric choose_qparams_symmetric

@@ -1,6 +1,6 @@
 """How much of a program is delegated: upstream's `get_delegation_info`, from the record.
 
-Upstream counts nodes before `to_executorch()`; afterwards its counts include memory allocations.
+Upstream's counts include memory allocations after `to_executorch()`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Delegation:
-    """Counts of delegate calls, and of nodes inside and outside delegates by name without number."""
+    """Counts of delegates, and of nodes by name without number."""
 
     num_delegated_subgraphs: int
     delegated: Mapping[str, int]
@@ -73,7 +73,7 @@ class Delegation:
         return pd.DataFrame([*rows, total])
 
     def summary(self) -> str:
-        """The text of upstream's `get_summary`."""
+        """Upstream's `get_summary`."""
         return (
             f"Total delegated subgraphs: {self.num_delegated_subgraphs}\n"
             f"Number of delegated nodes: {self.num_delegated_nodes}\n"

@@ -25,7 +25,6 @@ def draws(node: Node) -> bool:
 
 
 def drawing(graph: Graph) -> list[Node]:
-    """The nodes that draw random numbers, also in branches and delegates."""
     return [
         node
         for node in graph.nodes

@@ -1,7 +1,4 @@
-"""Edges between the nodes of the program tree: who reads which value.
-
-Edges join nodes of one level; at a delegate's border they cross levels.
-"""
+"""Edges between the nodes of the program tree: who reads which value."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ class DataEdge(NamedTuple):
 
 
 class _Value(NamedTuple):
-    """The maker of a value; for a delegate's output also the inner operator, or -1."""
+    """The maker of a value; for a delegate's output also the inner one, or -1."""
 
     node: int
     output: int
@@ -48,7 +45,7 @@ def data_edges(tree: Tree, graph: Graph) -> list[DataEdge]:
 
 @dataclass(slots=True)
 class _Walk:
-    """Walks graph and tree together. The tree was built from the graph in the same order."""
+    """Walks graph and tree together, which have the same order."""
 
     tree: Tree
     edges: list[DataEdge] = field(default_factory=list)

@@ -22,7 +22,7 @@ class Inlined:
 
 
 def inline(graph: Graph) -> Inlined:
-    """Replace every delegate call by the delegate's nodes; branches of `torch.cond` stay."""
+    """Replace delegate calls by the delegates' nodes; branches stay."""
     flat = Inlined(Graph(graph.name, inputs=[replace(item) for item in graph.inputs]))
     names = _copy(flat, graph, "", {item.name: Ref(item.name) for item in graph.inputs})
     flat.graph.outputs = [_renamed(out, names) for out in graph.outputs]

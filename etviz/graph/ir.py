@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Json = Any
 
 WHOLE = "__all"
-"""Suffix of the name of a node with several named outputs, if the file does not name the node."""
+"""Suffix of the name of an unnamed node with several named outputs."""
 
 OBSERVED = "observed"
 """Target of a call with unknown inside; its arguments are its outputs, if known."""
@@ -20,7 +20,6 @@ LOOPS = ("map", "scan")
 """Targets of nodes that run their subgraph once per row; see `etviz.graph.loops`."""
 
 CONTROL = ("cond", *LOOPS)
-"""Targets of nodes with graphs whose nodes are instructions of the method."""
 
 MAX_DEPTH = 64
 """Maximum nesting of arguments and of subgraphs."""
@@ -131,7 +130,7 @@ class Graph:
         return [*refs(self.outputs), *self.mutations.values()]
 
     def inside(self, call: Node) -> Graph:
-        """The subgraph of a delegate call; an empty one if unknown, and for other nodes."""
+        """The subgraph of a delegate call, else an empty one."""
         name = call.subgraphs[0] if call.target in ("delegate", OBSERVED) and call.subgraphs else ""
         return self.subgraphs.get(name) or Graph("")
 
@@ -139,7 +138,7 @@ class Graph:
         return bool(self.backend_id) or node.name in self.delegated
 
     def branches(self, node: Node) -> list[Graph]:
-        """Both branches of a `torch.cond`, the true one first; a loop's body; empty for other nodes."""
+        """Both branches of a `torch.cond`, the true one first, or a loop's body."""
         return [self.subgraphs[name] for name in node.subgraphs] if node.target in CONTROL else []
 
     def handed(self, node: Node) -> list[Any]:

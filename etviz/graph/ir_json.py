@@ -23,7 +23,7 @@ class MalformedGraphError(ValueError):
 
 
 class TextTable:
-    """Texts (stack traces, modules) by index, each stored once."""
+    """Texts by index, each stored once."""
 
     def __init__(self) -> None:
         self.texts: list[str] = [""]

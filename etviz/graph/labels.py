@@ -31,7 +31,7 @@ _LEVELS: Final = 2
 """Minimum number of parts of a module's path in a name."""
 
 _PARTS: Final = re.compile(r"(#\S+ |)(.*?)( · .*|:\d+)", re.DOTALL)
-"""A row's number, place and operator; or a file and a line number."""
+"""A row's number, place and operator; or file and line."""
 _LEGIBLE: Final = 3
 _NUMBERED: Final = re.compile(r"_\d+$")
 _NUMBERED_CONSTANT: Final = re.compile(r"_(frozen_param|param_constant|tensor_constant)\d+")
@@ -87,8 +87,7 @@ def _maker(inner: Graph, output: int) -> Node | None:
 def _speaker(inner: Graph, output: int) -> Node | None:
     """The operator whose module and source line stand for a delegate's output.
 
-    It is the output's maker. If the delegate's operators come from several modules, it is the most telling one that the
-    output depends on, then the nearest.
+    The output's maker; if the operators come from several modules, the most telling one that the output depends on.
     """
     maker = _maker(inner, output)
     if maker is None or len({node.module for node in operators(inner.nodes) if node.module}) < 2:
@@ -169,7 +168,7 @@ def is_foreign(file: str) -> bool:
 
 
 def with_cells(stack: str) -> str:
-    """Replace file names of notebook cells by the cell's name, ``In[3]``."""
+    """Replace notebook cells' files by their names, ``In[3]``."""
     return _CELL.sub(lambda found: cell_name(found[0]) or found[0], stack) if "ipykernel_" in stack else stack
 
 
@@ -183,7 +182,7 @@ def cell_name(file: str) -> str:
 def reference_operators(inner: Graph) -> list[str]:
     """Names of the exported operators that a delegate computes, in order.
 
-    Conversions to and from integers are included only if there is nothing else.
+    Conversions are included only if there is nothing else.
     """
     names = dict.fromkeys(node.origin for node in operators(inner.nodes) if node.origin)
     return [name for name in names if not conversion(name) and not _COPY.match(name)] or list(names)
@@ -207,7 +206,7 @@ def node_label(graph: Graph, node: Node) -> str:
 
 
 def operator_label(kind: str, op: str, reference_ops: str, output: float = 0) -> str:
-    """Name of an operator in the table: a delegate's operators, or a kernel without ATen's namespace.
+    """A delegate's operators, or a kernel without ATen's namespace.
 
     Examples
     --------
@@ -286,7 +285,7 @@ def row_name(kind: str, op: str, reference_ops: str, module: str, output: float 
 
 
 def row_names(rows: Sequence[tuple[RowAddress, str, str, str, str]]) -> list[str]:
-    """Names with addresses (``#4 head · linear +1``) of rows: address, kind, operator, reference operators, module."""
+    """Names with addresses, ``#4 head · linear +1``."""
     places = module_labels(module for *_, module in rows)
     return [f"{address} {_with_place(places[module], _operator_name(*told))}" for address, *told, module in rows]
 
@@ -313,7 +312,7 @@ def describe_row(row: Any) -> str:
 
 
 def short_name(text: str, letters: int) -> str:
-    """Shorten a row's name or a line of code to a number of letters; the distinguishing part stays.
+    """Shorten a row's name or a line of code; the distinguishing part stays.
 
     Examples
     --------
@@ -342,10 +341,7 @@ def describe_outputs(node: Node) -> str:
 
 
 def together(nodes: Sequence[Node], unpaired: Sequence[int] = ()) -> str:
-    """Operators with missing values, in words: ``instruction 3 (layer_norm), whose value was not logged``.
-
-    `unpaired` are candidate instructions for operators without a number.
-    """
+    """Operators with missing values, in words: ``instruction 3 (layer_norm), whose value was not logged``."""
     known = {node.instruction for node in nodes if node.instruction >= 0}
     unknown = len(known) < len(nodes)
     ids = sorted(known.union(unpaired if unknown else ()))

@@ -1,4 +1,4 @@
-"""The language-model operators of executorch's libraries; `etviz.evaluation.language_operators` computes them."""
+"""The language-model operators of executorch's libraries."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The program as text, in the form of upstream's `format_delegated_graph`.
 
 Upstream prints the live program before `to_executorch()`. This is the emitted one, with new node numbers, or one
-derived from files, which name every argument and keep what only delegates need.
+derived from files.
 """
 
 from __future__ import annotations

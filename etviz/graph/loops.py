@@ -2,7 +2,7 @@
 
 A node's arguments are ``(carries, rows, operands)``: the initial carries (none for a `map`), the tensors to slice, and
 what every round receives unchanged. The body takes these and the round's number, and returns the next carries and a row
-of each result. It includes the emitter's slices and copies, which the runtime logs.
+of each result. It includes the emitter's slices and copies, because the runtime logs them.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ LINEAR: Final = "aten.linear.default"
 
 
 def product_weights(graph: Graph) -> frozenset[str]:
-    """The nodes that dequantize constants used only as weights of `LINEAR`."""
+    """The nodes that dequantize weights used only by `LINEAR`."""
     found = {node.name for node in graph.nodes if is_dequantize(node) and node.instruction < 0}
     found &= unpacked_weights(graph) - set(graph.results())
     for node in graph.nodes:
@@ -113,7 +113,7 @@ class GridArguments:
     block: Sequence[int] | None = None
 
     def blocks(self, shape: Sequence[int]) -> list[int]:
-        """Number of elements that share a scale, per axis of the value."""
+        """Elements that share a scale, per axis."""
         last = len(shape) - 1
         if self.granularity == "per_channel" and self.axis is not None:
             return [1 if axis == self.axis % len(shape) else size for axis, size in enumerate(shape)]
@@ -189,7 +189,7 @@ class Grid:
         return (values.to(torch.float32) - self.zero_point) * self.scale
 
     def position(self, values: torch.Tensor) -> torch.Tensor:
-        """Position of numbers on the grid, in steps, neither rounded nor clipped: the inverse of `dequantize`."""
+        """Position of numbers on the grid, in steps, neither rounded nor clipped."""
         return values / self.scale + self.zero_point
 
     def saturated(self, floats: torch.Tensor, quantized: torch.Tensor) -> float:
@@ -207,7 +207,7 @@ class Grid:
 
 
 def spread_scales(graph: Graph) -> None:
-    """Write each value's grid step into its `Meta`, through delegates and ``getitem``."""
+    """Write each value's grid step into its `Meta`."""
     scales: dict[str, list[float | None]] = {}
     for node in graph.nodes:
         item = item_of(node)

@@ -1,6 +1,6 @@
 """Rewrites operators that write to their arguments as operators that return what they write.
 
-In a graph each value has one maker, so a writing call returns the new value after its results, for later readers.
+A writing call returns the new value after its results, for later readers.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def give(
     metas: Mapping[str, Meta | None],
     current: dict[str, str],
 ) -> list[Node]:
-    """Let a call return its results and the values `names` that it writes; returns the nodes of these."""
+    """Let a call return its results and the values that it writes; returns the nodes of these."""
     node.outputs = (*results, *(metas.get(name) for name in names))
     if len(node.outputs) == 1:
         current |= dict.fromkeys(names, node.name)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 KINDS: Final = ("program", "method", "delegate", "kernel", "inner", "module", "value")
 _ITSELF, _NO_OUTPUT = -2, -1
-"""Output numbers of nodes that show the instruction, or an inner operator without an output."""
+"""Output numbers of an instruction, or an inner operator without an output."""
 NAN: Final = float("nan")
 
 

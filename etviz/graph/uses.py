@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph, Meta
 
 Key = tuple[str, int]
-"""One value: name of its operator, and index among the operator's outputs."""
+"""One value: its operator's name, and the output's index."""
 
 
 def item_of(node: Node) -> Key | None:
@@ -37,7 +37,7 @@ def operators(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 class Uses:
-    """Nodes by name, and the `users` that read each value, each once, in program order."""
+    """Nodes by name, and the `users` of each value in program order."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph

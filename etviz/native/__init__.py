@@ -1,4 +1,4 @@
-"""Compiled passes, with a NumPy fallback on machines without a C compiler.
+"""Compiled passes; NumPy is the fallback without a C compiler.
 
 `pair_sums` is ten times faster than `etviz.tensors.sums` for contiguous, finite float32 pairs.
 """
@@ -30,7 +30,7 @@ class PairSums(ctypes.Structure):
 
 
 class Series(ctypes.Structure):
-    """Sums over the finite elements of one array; `zeros` counts all elements."""
+    """Sums over finite elements; `zeros` counts all."""
 
     _fields_ = (
         ("low", ctypes.c_double),
@@ -44,7 +44,7 @@ class Series(ctypes.Structure):
 
 
 class Bins(ctypes.Structure):
-    """Bins of one array: `number` + 1 edges, bins per unit (0: binary search), and the counts."""
+    """`number` + 1 edges, bins per unit (0: binary search), counts."""
 
     _fields_ = (
         ("edges", ctypes.c_void_p),
@@ -89,7 +89,7 @@ def available() -> bool:
 
 
 def pair_sums(reference: int, runtime: int, count: int, rtol: float, atol: float) -> PairSums | None:
-    """The sums of two flat, contiguous float32 arrays; None for a non-finite element, or without a compiled pass."""
+    """Sums of two flat, contiguous float32 arrays; None if an element is non-finite, or without compiled pass."""
     library = _library()
     if library is None:
         return None

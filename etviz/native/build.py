@@ -56,7 +56,6 @@ class NativeBuildHook(BuildHookInterface[Any]):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile before a wheel is packed, which fits this platform and every Python version."""
         if self.target_name != "wheel" or not compile_library():
             return
         build_data["artifacts"].append("etviz/native/_native.so")

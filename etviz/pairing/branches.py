@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Instruction indices of the true and the false branch of one `cond`."""
+    """Instruction indices of a `cond`'s branches."""
 
     true: range
     false: range
@@ -36,7 +36,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Instruction indices of one loop; `results` stack the rows of the results."""
+    """Instruction indices of a loop; `results` stack rows."""
 
     first: range
     body: range
@@ -45,7 +45,6 @@ class Loop:
 
 
 def regions(method: Method) -> list[Region | Loop]:
-    """The outermost branches and loops, in program order."""
     areas: list[Region | Loop] = []
     jumps = {i.index: i.target for i in method.instructions if i.kind == "jump" and i.target is not None}
     backwards = {target: at for at, target in sorted(jumps.items()) if target <= at}
@@ -104,7 +103,7 @@ def number_branches(graph: Graph, method: Method) -> dict[int, Node]:
 
 
 def controlled(nodes: Iterable[Node], areas: Sequence[Region | Loop]) -> list[tuple[Node, Region | Loop]]:
-    """Pair each `cond` or loop of a graph with its area of the program; empty if they don't fit."""
+    """Each `cond` or loop with its area; empty if they don't fit."""
     found = [node for node in nodes if node.target in CONTROL]
     together = len(found) == len(areas) and all(
         isinstance(area, Loop) == (node.target in LOOPS) for node, area in zip(found, areas, strict=True)

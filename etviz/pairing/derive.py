@@ -31,7 +31,7 @@ _WRITE_BACK: Final = "aten::copy_"
 _MOST_TRIALS: Final = 256
 _WORK: Final = 1_000_000
 _WORK_PER_CALL: Final = 100
-"""Maximum number of comparisons per call. If they run out, only certain values are paired."""
+"""Maximum comparisons per call; beyond, only certain values are paired."""
 _SLICE: Final = "aten.slice_copy.Tensor"
 _TAKING_PARTS: Final = frozenset(
     (_SLICE, "aten.select_copy.int", "aten.split_copy.Tensor", "aten.split_with_sizes_copy.default")
@@ -43,9 +43,8 @@ _TAKING_PARTS: Final = frozenset(
 class Derived:
     """Edge values of runtime values, and edge operators of calls.
 
-    `values` maps each ``(instruction, output)`` to its edge value, `written_back` to the value that a `copy_` stores in
-    a mutable buffer, `inputs` the tensors that a delegate reads. `operators` belong to kernels, `insides` to delegates,
-    in order. `delegated` operators can only run in delegates.
+    `values` maps ``(instruction, output)`` to its edge value, `written_back` a `copy_` to the buffer's new value.
+    `operators` belong to kernels, `insides` to delegates, in order. `delegated` operators can only run in delegates.
     """
 
     edge: EdgeValues

@@ -1,4 +1,4 @@
-"""The edge graph of an ETRecord as values with makers and users, for derived pairing."""
+"""An ETRecord's edge graph as values, for derived pairing."""
 
 from __future__ import annotations
 

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from etviz.artifacts.etdump.runtime_log import RuntimeLog
 
 _MOST_TAKEN: Final = 256
-"""Maximum number of values between groups that one group may include."""
+"""Maximum values between groups that a group may include."""
 _MOST_ROUNDS: Final = 32
 _MOST_TOGETHER: Final = 512
-"""Maximum number of operators of groups that are cut out together."""
+"""Maximum operators that are cut out together."""
 _VIEW: Final = "et_view"
 """Runtime name of a ``view_copy`` that copies nothing."""
 
@@ -45,7 +45,7 @@ Logged = Mapping[int, "Sequence[TensorRef]"]
 
 @dataclass(slots=True)
 class Group:
-    """Instructions and edge operators that share debug handles, in program order; `executors` are by operator."""
+    """Instructions and edge operators that share debug handles, in program order."""
 
     instructions: list[int] = field(default_factory=list)
     operators: list[Node] = field(default_factory=list)
@@ -70,7 +70,7 @@ def logged_tensors(block: RunBlock) -> dict[int, list[TensorRef]]:
 
 
 class _Candidates:
-    """Possible operators of each instruction, by handle, kernel name, logged shape and dataflow order."""
+    """Possible operators of each instruction."""
 
     def __init__(
         self, edge: Graph, handles: Mapping[int, tuple[int, ...]], nodes: Mapping[int, Node], logged: Logged
@@ -140,7 +140,7 @@ def _fits_ref(meta: Meta | None, ref: TensorRef) -> bool:
 
 
 def agreement(edge: Graph, handles: Mapping[int, tuple[int, ...]], block: RunBlock) -> int:
-    """Number of kernels of an execution whose name and shapes fit an operator of their handles."""
+    """Number of kernels that fit an operator of their handles by name and shapes."""
     operator_of: dict[int, list[Node]] = {}
     for node in operators(edge.nodes):
         for handle in node.handles:
@@ -188,7 +188,7 @@ def group_by_handles(
 def match_groups(
     uses: Uses, groups: Sequence[Group], delegates: set[int], logged: Logged | None = None
 ) -> tuple[list[Match], dict[int, str]]:
-    """The unambiguous pairings, and the reason for every other instruction."""
+    """Unambiguous pairings, and the reasons of other instructions."""
     matches, reasons = [], {}
     for group in groups:
         last = group.instructions[-1]
@@ -254,8 +254,7 @@ class Cut:
 class HandleGroups:
     """The values that a method's instructions give, according to debug handles.
 
-    `nodes` is the method's skeleton; `reasons` tell why instructions have no match. `makers` maps a value to its match
-    and output; `cuts` an instruction to its cut, unless its group has branches. `readers` are matched instructions.
+    `makers` maps a value to its match and output, `cuts` an instruction to its cut, unless its group has branches.
     """
 
     def __init__(

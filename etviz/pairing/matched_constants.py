@@ -33,7 +33,7 @@ class Constants:
 
 
 def match_constants(program: Program, method: Method, graph: Graph, weights: Mapping[str, torch.Tensor]) -> Constants:
-    """Find the constants of a method among a graph's inputs.
+    """Find a method's constants among a graph's inputs.
 
     A constant that equals no input and no view of one may be any of its shape and type: the files hold other weights.
     """
@@ -92,7 +92,7 @@ def in_place(weights: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
 
 
 def stored(tensor: torch.Tensor, dim_order: Sequence[int] = ()) -> Bytes:
-    """Bytes in a dimension order, without a copy if possible."""
+    """Bytes in a dimension order, copied only if needed."""
     import torch
 
     plain = tensor.detach()

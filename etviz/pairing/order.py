@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph, Node
 
 Span = tuple[float, float]
-"""The earliest and the latest instruction that may have executed an operator."""
+"""The earliest and latest instruction of an operator."""
 
 
 class Order:
@@ -26,7 +26,7 @@ class Order:
         self._executed, self._left_out = _executed(graph)
 
     def spans(self, possible: Mapping[str, Collection[int]], certain: Collection[str] = ()) -> dict[str, Span]:
-        """The span of each operator; `certain` operators are known to be executed."""
+        """Spans by operator; `certain` ones are executed."""
         executed = self._executed.union(certain)
         first: dict[str, float] = {}
         after: dict[str, float] = {}

@@ -1,7 +1,6 @@
 """Tells whether an execution in an ETDump belongs to a method, from its events.
 
-Profiling events name an instruction's kernel (``native_call_add.out``) or its kind; values have a type, sizes and
-strides.
+Profiling events name an instruction's kernel (``native_call_add.out``) or its kind.
 """
 
 from __future__ import annotations
@@ -120,7 +119,7 @@ def outline(block: RunBlock) -> tuple[list[Any], ...]:
 
 
 def misfit(block: RunBlock, calls: Calls) -> str:
-    """The first event that contradicts a method's calls, in words, or empty."""
+    """The first event that contradicts a method's calls, or empty."""
     events = block.profile
     columns = (events.name.tolist(), events.instruction_id.tolist(), events.chain.tolist())
     for name, instruction, chain in zip(*columns, strict=True):
@@ -138,7 +137,7 @@ def misfit(block: RunBlock, calls: Calls) -> str:
 
 
 def contradiction(block: RunBlock, calls: Calls) -> str:
-    """The first value whose type, sizes or strides contradict the method's, in words, or empty."""
+    """The first value that contradicts a method's type, sizes or strides, or empty."""
     logged: dict[int, list[Layout | None]] = {}
     for event in block.debug:
         if event.is_output or (event.chain >= 0 and event.delegate_debug_id is None):

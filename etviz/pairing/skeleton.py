@@ -26,7 +26,7 @@ def skeleton(
     handles: Mapping[int, tuple[int, ...]],
     backends: Mapping[int, str],
 ) -> Graph:
-    """The instructions of a method as a graph; without a `.pte`, those with events in the ETDump."""
+    """The instructions of a method; without a `.pte`, those with events."""
     by_handle: dict[int, list[Node]] = {}
     for node in operators(edge.nodes) if edge is not None else ():
         for handle in node.handles:

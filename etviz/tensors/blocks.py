@@ -41,17 +41,16 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def is_small(tensor: torch.Tensor) -> bool:
-    """True for floats of less than 32 bits, which NumPy lacks and torch converts fast."""
+    """True for floats below 32 bits, which NumPy lacks and torch converts fast."""
     return tensor.dtype.is_floating_point and tensor.element_size() < 4
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements in the order of the shape, copied only if the strides require it."""
+    """The elements in the shape's order, copied only if strides require it."""
     return tensor.detach().reshape(-1)
 
 
 def floats(tensor: torch.Tensor, out: Floats | None = None) -> Floats:
-    """A small tensor as float64."""
     tensor = tensor.detach()
     values = (tensor.float() if is_small(tensor) else tensor).numpy()
     if out is None:

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from etviz.tensors.blocks import Floats
 
 _LISTED: Final = 3
-"""Maximum number of rows that a sentence lists."""
+"""Maximum number of rows in a sentence."""
 _ALL_ORDERS: Final = 4
-"""Maximum number of axes for which all orders are tried."""
 _EXACT: Final = 1e-2
 """Share of a change that may remain after ``×f`` or ``+c``, since changed weights are rounded."""
 
@@ -46,7 +45,6 @@ def describe_change(name: str, before: torch.Tensor, after: torch.Tensor) -> str
 
 
 def same_values(before: Floats, after: Floats) -> bool:
-    """True if two arrays hold the same numbers in any order."""
     return before.size == after.size and bool((np.sort(before, None) == np.sort(after, None)).all())
 
 

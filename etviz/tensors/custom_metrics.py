@@ -26,7 +26,7 @@ _COMBINED: Final = {"mean": sum, "sum": sum, "max": max}
 
 
 class CustomMetrics:
-    """The registered metrics of one comparison, and their problems."""
+    """The metrics of one comparison."""
 
     def __init__(self, metrics: Sequence[Metric] = (), patience: float = PATIENCE) -> None:
         self.metrics = tuple(metrics)
@@ -37,7 +37,7 @@ class CustomMetrics:
     def measure(
         self, reference: torch.Tensor, runtime: torch.Tensor, handles: Sequence[int] = ()
     ) -> tuple[dict[str, float], list[str]]:
-        """The value of each metric for one pair (NaN if it has none), and notes."""
+        """The metrics of one pair, NaN without a value, and notes."""
         values: dict[str, float] = {}
         said: list[str] = []
         for metric in self.metrics:

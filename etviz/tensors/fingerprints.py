@@ -26,11 +26,10 @@ from etviz.tensors.metrics import Sums, level, severity
 FEWEST: Final = 8
 """Minimum number of pairs that differ from chance."""
 LEAST: Final = 0.6
-"""Minimum score of a reported fingerprint."""
 SAMPLE: Final = 1 << 13
-"""Number of elements on which a guess is tried before it is confirmed on all."""
+"""Number of elements on which a guess is tried first."""
 _LIKELY: Final = 0.5
-"""Minimum share of the sample's error that a guess must explain to be tried on all elements."""
+"""Minimum share of the sample's error that a likely guess explains."""
 _KNOWN: Final = 0.9
 """Minimum share of the pairs that a prediction covers."""
 _MARGIN: Final = 0.02
@@ -51,7 +50,7 @@ NAMES: Final = (
 SETTING: Final = "another setting"
 FORMULA: Final = "another formula"
 WEIGHTS: Final = "other weights"
-"""Names of the findings of `etviz.comparison.hypotheses`."""
+"""Names of findings of `comparison.hypotheses`."""
 
 _SPECIAL_CASES: Final = {
     "constant offset": ("wrong zero-point",),
@@ -105,7 +104,7 @@ class Moments:
 
 
 class TensorPair:
-    """A reference and a runtime tensor of one shape, and the step of their quantization grid."""
+    """A reference and a runtime tensor of one shape, and their grid's step."""
 
     def __init__(self, reference: torch.Tensor, runtime: torch.Tensor, scale: float | None = None) -> None:
         self.reference, self.runtime = reference.detach(), runtime.detach()
@@ -122,7 +121,7 @@ class TensorPair:
 
     @cached_property
     def sample(self) -> tuple[Ints, Floats, Floats]:
-        """Flat positions, reference and runtime values of up to `SAMPLE` finite pairs."""
+        """Flat positions and values of up to `SAMPLE` finite pairs."""
         n = self.runtime.numel()
         at = np.arange(n) if n <= SAMPLE else np.sort(np.random.default_rng(0).integers(0, n, SAMPLE))
         r, q = take(self.reference, at), take(self.runtime, at)
@@ -130,12 +129,10 @@ class TensorPair:
         return at[keep], r[keep], q[keep]
 
     def likely(self, predicted: Floats, least: float) -> bool:
-        """True if a prediction for the sample explains the share `least` of its error."""
         _, r, q = self.sample
         return share_explained(r, q, predicted) >= least
 
     def confirmed(self, predict: Predict, parameters: int = 0) -> float:
-        """Score of a function of the reference's values, over all pairs."""
         return self._score(((r, q, predict(r)) for r, q in pairs(self.reference, self.runtime)), parameters)
 
     def confirmed_by(self, reference: torch.Tensor, runtime: torch.Tensor, predicted: torch.Tensor) -> float:
@@ -159,7 +156,7 @@ class TensorPair:
 
 
 def adjusted(left: float, error: float, count: int, parameters: int = 0) -> float:
-    """Explained share (0 to 1) of the squared error of `count` pairs when `left` remains."""
+    """Explained share (0 to 1) of the squared error if `left` remains."""
     if not (error > 0.0 and math.isfinite(error) and count > parameters):
         return 0.0
     explained = 1.0 - (left / (count - parameters)) / (error / count)
@@ -176,7 +173,7 @@ def share_explained(r: Floats, q: Floats, predicted: Floats) -> float:
 
 
 _GUESS: Final = ", as"
-"""Separates an observation from the operator parameter that would cause it."""
+"""Start of the operator parameter that would cause an observation."""
 _EXPLAINS: Final = ": this explains"
 
 
@@ -412,7 +409,7 @@ def _signed(value: float) -> str:
 
 
 _ALL_ORDERS: Final = 4
-"""Maximum number of axes for which all orders are tried; beyond, swaps and moves of one axis."""
+"""Maximum number of axes for all orders; beyond, swaps and moves of one axis."""
 _CONFIRMED: Final = 2
 _TRIED: Final = 2048
 
@@ -535,7 +532,6 @@ def _divergence(share: float, fraction: float) -> float:
 
 
 def small_region(pair: TensorPair) -> Iterator[Fingerprint]:
-    """A single bad channel, and border pixels."""
     spatial = _spatial(pair.shape)
     first = spatial[0] if spatial else len(pair.shape)
     channels: list[_Channel] = []
@@ -566,7 +562,7 @@ def _spatial(shape: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Channel:
-    """The worst index of an axis: its share of Σd² and of the elements."""
+    """The worst index of an axis."""
 
     axis: int
     size: int

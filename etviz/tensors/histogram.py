@@ -23,7 +23,7 @@ _REFERENCE, _RUNTIME, _ERROR = range(3)
 
 @dataclass(slots=True)
 class Statistics:
-    """Of the finite elements of one array; `zeros` is a share of all elements."""
+    """Of an array's finite elements; `zeros` is a share of all."""
 
     count: int = 0
     minimum: float = math.nan
@@ -103,7 +103,7 @@ def statistics(values: torch.Tensor) -> Statistics:
 
 
 def counts_over(values: torch.Tensor, edges: Floats) -> Ints:
-    """Finite elements of a tensor in each bin; elements beyond the edges are not counted."""
+    """Finite elements in each bin; elements beyond the edges are not counted."""
     return _PairContent(None, values).count(edges, edges)[0]
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 NAN: Final = math.nan
 FALSE_ALARMS: Final = 1e-5
-"""Probability that a correct value is named: one of 100,000 values."""
+"""Probability that a correct value is named."""
 THRESHOLD: Final = 3.0
 """Severity threshold beyond which arithmetic does not explain a difference, for every value and dtype.
 
@@ -76,7 +76,6 @@ class Metric:
 
 
 REDUCTIONS: Final = ("mean", "sum", "max")
-"""Reductions of an elementwise metric to one number."""
 
 
 class Metrics(dict[str, Metric]):
@@ -140,7 +139,7 @@ class Metrics(dict[str, Metric]):
         return metric
 
     def introduce(self, metric: Metric) -> None:
-        """Make a metric known by its name, although only some Inspections have it."""
+        """Make a metric known that only some Inspections have."""
         if metric.name not in self:
             self._elsewhere.add(metric.name)
         self[metric.name] = metric
@@ -251,7 +250,6 @@ METRICS: Final = Metrics(
         ),
     )
 )
-"""All metrics by name, in the order of the columns of `Inspection.gaps`."""
 metrics: Final = METRICS
 """`METRICS` under its public name."""
 BUILT_IN: Final = tuple(METRICS)
@@ -327,10 +325,7 @@ class Sums:
 
 
 def evaluate(sums: Sums, dtype: str, scale: float | None = None) -> dict[str, float]:
-    """Every metric from the sums of one pair; NaN without a finite pair, and for `max_ulp` of integers.
-
-    The runtime's dtype and the step of its grid decide which error is unavoidable.
-    """
+    """Every metric from the sums of one pair; NaN without a finite pair, and for `max_ulp` of integers."""
     n = sums.count
     share = sums.close / sums.elements if sums.elements else 1.0
     if n == 0:
@@ -371,7 +366,7 @@ def severity_of(sums: Sums, dtype: str, scale: float | None = None, noise: float
 
 
 def floor(sums: Sums, dtype: str, scale: float | None = None) -> float:
-    """RMS error of rounding a value once, NaN without a finite pair."""
+    """`unavoidable` of a pair, NaN without a finite one."""
     if sums.count == 0:
         return NAN
     return unavoidable(dtype, math.sqrt(sums.rr / sums.count) * sums.r_unit, scale)
@@ -393,7 +388,7 @@ def level(metric: str, value: float, dtype: str, *, on_grid: bool = False) -> st
 
 
 def limits(metric: str, dtype: str, *, on_grid: bool = False) -> tuple[float, float]:
-    """The limits of ``warn`` and ``bad``; NaN if there are none."""
+    """Limits of ``warn`` and ``bad``; NaN if there are none."""
     precision = dtype if dtype in EPS and not on_grid else "quantized"
     return METRICS[metric].thresholds.get(precision, (NAN, NAN))
 

@@ -20,7 +20,7 @@ _MOST_BINS: Final = 1024
 
 @dataclass(slots=True)
 class Scatter:
-    """Reference against runtime as a density.
+    """Counts of pairs.
 
     `edges`: float64, ascending, for both axes. `counts`: int64, ``(bins, bins)``, elements by the bin of the runtime
     (row) and of the reference (column).
@@ -32,7 +32,7 @@ class Scatter:
 
 
 def scatter(reference: torch.Tensor, runtime: torch.Tensor, bins: int = 64) -> Scatter:
-    """Count pairs by both values, in 1 to 1024 bins per side; the density shows a scale, an offset or a clipped range.
+    """Count pairs by both values, in 1 to 1024 bins per side; it shows a scale, an offset or a clipped range.
 
     Integers of a smaller range get one bin per number. A `UsageError` if the tensors can't be compared or `bins` is out
     of range.

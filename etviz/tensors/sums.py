@@ -1,4 +1,4 @@
-"""One pass over a reference and a runtime tensor that gathers everything the metrics need.
+"""One pass over a pair of tensors that gathers everything the metrics need.
 
 Non-finite elements are counted by class and left out of the sums; they never become 0.
 """

@@ -44,7 +44,6 @@ def run_model(folder: Path, inputs: list[torch.Tensor]) -> tuple[list[torch.Tens
 
 
 def _origins(infos: list[Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
-    """Numbers of operations that come from one operator, and its name."""
     for info in infos:
         for operation in info.get("operations", ()):
             sources = [item for item in operation.get("metadatas", ()) if item.get("key") == "sources"]

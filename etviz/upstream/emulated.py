@@ -17,7 +17,7 @@ from typing import Any, Final
 from etviz.errors import UsageError
 
 EMULATED: Final = "emulated"
-"""Key in the metadata of a delegate call's event, for the implementation that made the call."""
+"""Metadata key of a delegate call's implementation."""
 _ALIGNMENT: Final = 64
 _LOW: Final = 32
 _NO_TIME: Final = 1 << 40
@@ -38,7 +38,7 @@ class DelegateCall:
 class DelegateFree:
     """A program without its delegates, except of backends for which `stays` is true.
 
-    Raises `UsageError` if a delegate call stands in a branch or a loop.
+    `UsageError` for delegate calls in branches or loops.
     """
 
     def __init__(self, content: bytes, method: str, stays: Callable[[str], bool]) -> None:
@@ -95,7 +95,7 @@ class DelegateFree:
 
 
 def _drop_delegates(plan: Any, instructions: Sequence[Any]) -> None:
-    """Drop the delegates without calls: the runtime would ask for their backends."""
+    """Drop uncalled delegates: the runtime would ask for their backends."""
     calls = [item.instr_args for item in instructions if type(item.instr_args).__name__ == "DelegateCall"]
     used = sorted({call.delegate_index for call in calls})
     plan.delegates = [plan.delegates[at] for at in used]

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 def emitted_programs(manager: ExecutorchProgramManager) -> dict[str, ExportedProgram]:
-    """The emitted program of each method: out variants, `alloc` nodes, one node per instruction."""
+    """Emitted programs: out variants, `alloc` nodes, one node per instruction."""
     return {name: manager.exported_program(name) for name in sorted(manager.methods)}
 
 
 def emitted_instructions(manager: ExecutorchProgramManager, method: str) -> list[str]:
-    """Each instruction of a method's chain: ``aten::add.out``, ``delegate``, ``move``, ``jump`` or ``free``."""
+    """A method's instructions: ``aten::add.out``, ``delegate``, ``move``, ``jump``, ``free``."""
     plans = {plan.name: plan for plan in manager.executorch_program.execution_plan}
     plan = plans[method]
     names = []
@@ -51,7 +51,7 @@ def emitted_instructions(manager: ExecutorchProgramManager, method: str) -> list
 
 
 def delegated_listings(manager: EdgeProgramManager) -> dict[str, str]:
-    """The text of `format_delegated_graph` of each method, before `to_executorch()` rewrites the program."""
+    """`format_delegated_graph` by method, before `to_executorch()` rewrites the program."""
     from executorch.exir.backend.utils import format_delegated_graph
 
     methods = sorted(manager.methods)
@@ -141,7 +141,7 @@ _BACKENDS = {
 
 
 _NEEDS = {"OpenvinoBackend": "openvino"}
-"""Packages that a backend's module imports and executorch does not install."""
+"""Packages that backends import and executorch does not install."""
 
 
 def backend_module(backend_id: str) -> str:
@@ -173,7 +173,7 @@ def _installed(name: str) -> bool:
 
 
 def runs_here(backend_id: str) -> bool:
-    """True if the installed runtime has a backend, and the machine has what the backend needs."""
+    """True if runtime and machine support a backend."""
     try:
         from executorch.runtime import Runtime
     except ImportError:
@@ -182,7 +182,7 @@ def runs_here(backend_id: str) -> bool:
 
 
 def partition_marks(program: ExportedProgram, backend_id: str) -> dict[str, dict[str, Any]]:
-    """The marks of a backend's partitioner on the nodes that it took, by name; its lowering needs them.
+    """A partitioner's marks by node name, which its lowering needs.
 
     XNNPACK marks the quantize and dequantize nodes of an operator.
     """
@@ -282,8 +282,7 @@ def is_view(node: FxNode) -> bool:
 def quietly() -> Generator[None]:
     """Keep log messages of upstream's libraries out of the user's notebook; errors are raised as well.
 
-    Calls may nest and come from several threads. Imports of executorch and torchao log that libraries for other
-    machines can't be loaded.
+    Calls may nest and come from several threads.
     """
     _silence.begin()
     try:
@@ -293,8 +292,6 @@ def quietly() -> Generator[None]:
 
 
 class _Silence:
-    """Lasts from the first to the last nested call."""
-
     def __init__(self) -> None:
         self._lock, self._count, self._undo = threading.Lock(), 0, contextlib.ExitStack()
 

@@ -90,7 +90,7 @@ def load_library(name: str) -> frozenset[str]:
 
 @functools.cache
 def operators_of(name: str) -> frozenset[str]:
-    """The operators that a library registered with torch at this process's last load."""
+    """The operators that a library registers with torch, found in a child if it was loaded before."""
     found = load_library(name)
     if found:
         return found
@@ -107,7 +107,6 @@ print(json.dumps(sorted(runpy.run_path({file!r})["load_library"](sys.argv[1]))))
 
 
 def is_users(target: str) -> bool:
-    """True for an operator of a user's library."""
     return any(target.rpartition(".")[0] in operators_of(name) for name in _users)
 
 

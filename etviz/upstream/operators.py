@@ -70,7 +70,7 @@ def schema_of(overload: Any) -> Any:
 
 
 def parsed_schema(target: str, arguments: str) -> Any:
-    """The schema of a possibly unregistered operator, from the text after its name in torch's notation."""
+    """The schema of an operator, from the text after its name in torch's notation."""
     import torch
 
     namespace, name, overload = target.split(".")
@@ -108,7 +108,7 @@ def python_operator(target: Any) -> str | None:
 
 
 def branches(node: FxNode, owner: torch.nn.Module) -> list[tuple[str, torch.fx.GraphModule]]:
-    """Names and graphs of the branches of a `torch.cond` node."""
+    """Names and graphs of a `torch.cond`'s branches."""
     import torch
 
     if node.target is not torch.ops.higher_order.cond:
@@ -139,7 +139,7 @@ _DEVICE_COPIES: Final = {
     "et_copy::_h2d_copy.out": "et_copy._h2d_copy.default",
     "et_copy::_d2h_copy.out": "et_copy._d2h_copy.default",
 }
-"""Listed here because a reader of older programs need not import upstream's registry."""
+"""Listed so that reading older programs does not import upstream's registry."""
 
 
 @functools.cache
@@ -204,7 +204,7 @@ def in_order(target: Any, kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], d
 
 
 def operator_overload(target: Any) -> torch._ops.OpOverload | None:
-    """The ATen overload behind an edge or backend operator; None for Python functions."""
+    """The ATen overload behind an edge or backend operator."""
     import torch
     from executorch.exir.dialects.edge._ops import EdgeOpOverload
 
@@ -214,5 +214,5 @@ def operator_overload(target: Any) -> torch._ops.OpOverload | None:
 
 
 def register_quantized_operators() -> None:
-    """Let undelegated quantize and dequantize be lowered to the portable quantized kernels."""
+    """Let undelegated quantize and dequantize be lowered."""
     importlib.import_module("executorch.kernels.quantized")

@@ -42,7 +42,7 @@ class ProgramFile:
         return next(plan for plan in self.file.program.execution_plan if plan.name == method)
 
     def keep(self, plan: Any, slots: list[int], nbytes: int) -> None:
-        """Give values that share their memory a place of `nbytes` bytes that nothing else uses."""
+        """Give values that share memory `nbytes` bytes that nothing else uses."""
         place = plan.values[slots[0]].val.allocation_info
         memory = place.memory_id
         start = -(-plan.non_const_buffer_sizes[memory] // _ALIGNMENT) * _ALIGNMENT

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BACKENDS: Final = ("TOSABackend", "EthosUBackend", "VgfBackend")
 _MARK: Final = "etviz_operator"
-"""Key in the `meta` of a delegate's nodes, which Arm's passes copy to the nodes they make."""
+"""Key in a node's `meta`, which Arm's passes copy to the nodes they make."""
 
 
 def specify(

@@ -16,7 +16,7 @@ BACKEND: Final = "XnnpackBackend"
 _GRAPH: Final = "executorch.backends.xnnpack.serialization"
 _HEADER: Final = struct.Struct("<8sHIIIQ")
 _MAGIC: Final = b"XH00"
-"""At the fifth byte. Then the header's length, and offset and size of the flatbuffer and the constants."""
+"""At byte 4; then the header's length, and offset and size of flatbuffer and constants."""
 
 Look = Callable[[bytes, Mapping[str, bytes]], object]
 """Receives a payload and the program's named data."""
