@@ -291,7 +291,7 @@ class Analysis:
         quiet: bool = False,
         preprocessing: Preprocessing | None = None,
     ) -> Analysis:
-        """A row's delegate call from inside; see `Inspection.zoom`.
+        """Zoom into a row's delegate call; see `Inspection.zoom`.
 
         `progress` is called with the steps done and their number; setting `cancel` stops the zoom.
         """

@@ -40,7 +40,7 @@ def widen(value: Any) -> Any:
 
 
 class WideConstants(Mapping[str, "torch.Tensor"]):
-    """The constants of one method in float64, by `Input.target`; `narrow` ones as they are."""
+    """One method's constants in float64, by `Input.target`; `narrow` ones as they are."""
 
     def __init__(self, constants: Mapping[str, torch.Tensor], narrow: Container[str] = ()) -> None:
         self._constants = constants

@@ -46,7 +46,7 @@ _NO_EXPORT: Final = "the files hold no exported program to pair it with: give th
 
 @dataclass(slots=True)
 class Paired:
-    """A model beside the program, whose names are the program's operators.
+    """A model beside the program.
 
     `operators` has the program's operator by name of a node; an operator that only the program has (`added`) is a copy
     in `graph`. `lacking` has what the model does behind a program's operator; `missing` operators only the model has,

@@ -262,7 +262,7 @@ def _deviation(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class JoinedValues:
-    """`parts` has, by an operator without a value, the whole that has one; `strange` has no operator."""
+    """`parts` maps an operator without a value to the one that contains it; `strange` identifiers have no operator."""
 
     values: dict[str, tuple[Identifier, Any]]
     parts: dict[str, str]
