@@ -101,7 +101,7 @@ class Driver:
             yield self.step(ids[: start + size], start)
 
     def step(self, ids: Sequence[int], position: int) -> Call:
-        """From a position on; all ids where no state is kept."""
+        """The ids from a position on; all where no state is kept."""
         return self.call(ids, 0) if self.stateless else self.call(ids[position:], position)
 
 
@@ -117,8 +117,7 @@ def of_function(make: Driver | Make, chunk: int | None = None) -> Driver:
 def of_module(model: torch.nn.Module, longest: int) -> Driver:
     """The driver of a model that is not lowered yet, by the names of its parameters; `UsageError` for other names.
 
-    With a position, it feeds one token a call. Without one, each call takes the whole sequence, filled up to the
-    `longest` one's length.
+    With a position, it feeds one token a call. Without one, each call takes the whole sequence, filled up to `longest`.
     """
     import torch
 
@@ -161,7 +160,7 @@ def room_of(program: Program) -> int | None:
 
 
 def of_program(graph: Graph, method: Method | None, room: int | None = None) -> Driver:
-    """The driver of a lowered program, by the types and shapes of its inputs; `UsageError` for others.
+    """The driver of a lowered program, by its inputs; `UsageError` for unknown ones.
 
     The tokens are the integer tensor of shape [sequences, n]; the position is the other integer input: a number, a
     tensor with one element, or one with an element for each token. `method` knows the bounds of dynamic shapes.
@@ -220,6 +219,5 @@ def _described(item: Input) -> str:
 
 
 def _bound(method: Method | None, at: int) -> int | None:
-    """Upper bound of an input's second dimension."""
     spec = method.values[method.inputs[at]].tensor if method is not None else None
     return spec.sizes[1] if spec is not None and len(spec.sizes) == 2 and spec.dynamism != "dynamic_unbound" else None

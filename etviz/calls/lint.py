@@ -83,7 +83,6 @@ class Form:
         return cls(tuple(names), ids[0], tuple(place for place in at if place != ids[0]), size if size > 1 else 0)
 
     def named(self, names: Sequence[str]) -> Form:
-        """With other names, if there are as many."""
         plain = [name if not name.isdigit() else f"input {name}" for name in self.names]
         fits = len(names) == len(self.names) and all(name.isdigit() for name in self.names)
         return replace(self, names=tuple(names) if fits else tuple(plain))
@@ -111,7 +110,6 @@ class _Sequence:
     number: int = -1
 
     def begins(self, ids: Sequence[int]) -> bool:
-        """True if the ids begin the next of the prompts."""
         following = self.prompts[self.number + 1] if self.number + 1 < len(self.prompts) else None
         if following is None:
             return False
@@ -203,7 +201,7 @@ def lint_calls(
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """`ranges` have, by place of a quantized input, the smallest and the largest value of its grid."""
+    """`ranges` have the smallest and the largest value of each quantized input's grid, by place."""
 
     vocabulary: int | None
     room: int | None
@@ -273,7 +271,6 @@ def _prompted(number: int, form: Form, ids: list[int], sequence: _Sequence) -> I
 
 
 def _require_same_program(calls: Sequence[tuple[int, RecordedCall]], form: Form) -> None:
-    """Refuse calls that all have other inputs than the driver's."""
     if all(
         len(call.inputs) != len(form.names)
         or not isinstance(call.inputs[form.tokens], torch.Tensor)
@@ -294,7 +291,6 @@ def _kind(value: Any) -> str:
 
 
 def _position(call: RecordedCall, form: Form) -> int | None:
-    """If an input is a whole number or holds some."""
     for place in form.positions:
         value = call.inputs[place]
         if isinstance(value, int) and not isinstance(value, bool):
@@ -305,7 +301,7 @@ def _position(call: RecordedCall, form: Form) -> int | None:
 
 
 def _ids(tokens: torch.Tensor, call: RecordedCall, following: RecordedCall | None, form: Form) -> list[int]:
-    """Of a padded call, ids up to where the next one goes on."""
+    """A padded call feeds ids up to where the next one goes on."""
     ids = tokens.flatten().tolist()
     if form.padded and following is not None and not following.fresh and len(following.inputs) == len(form.names):
         first, then = _position(call, form), _position(following, form)
@@ -359,7 +355,6 @@ def _compared(
 
 
 def _first_difference(found: torch.Tensor, wanted: torch.Tensor) -> tuple[str, str]:
-    """The whole of a small tensor."""
     if found.numel() == 1:
         return f"{found.item():g}", f"{wanted.item():g}"
     if found.numel() <= 8 and found.ndim < 2 and not found.is_floating_point():
@@ -371,7 +366,6 @@ def _first_difference(found: torch.Tensor, wanted: torch.Tensor) -> tuple[str, s
 
 
 def _ranges(graph: Graph) -> dict[int, tuple[float, float]]:
-    """By place, the range of the grid that a program's input is rounded to."""
     found = {}
     for place, item in enumerate(graph.user_inputs()):
         grid = _range(graph, item.name)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from etviz.artifacts.files import PathLike
 
 _TEXTS: Final = 1000
-"""Maximum number of characters of a prompt in a note."""
+"""Characters of a prompt in a note."""
 
 
 class Recorder:
@@ -60,7 +60,6 @@ class Recorder:
         return self.call(inputs, self._method)
 
     def _same_program(self, caller: Any) -> None:
-        """A first call of a program is a reset, another program a note."""
         if caller is self._last:
             return
         number = next((at for at, known in enumerate(self._known) if known is caller), None)

@@ -1,4 +1,4 @@
-"""A program that can be called with tokens: its files, its driver, and both sides of a call."""
+"""A program that can be called with tokens, and both sides of a call."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Session:
     timeout: float | None = None
 
     def runtime(self, calls: Sequence[Call]) -> list[torch.Tensor]:
-        """From the initial state."""
+        """The calls start from the initial state."""
         runs = [flatten(call.inputs) for call in calls]
         subject = self.subject
         given: dict[str, Any] = {"data": subject.files.get("data"), "python": subject.python, "timeout": self.timeout}
@@ -49,7 +49,6 @@ class Session:
         return [logits_of(found) if call.ids else torch.empty(0, 0) for call, found in zip(calls, outputs, strict=True)]
 
     def other_drivers(self) -> dict[str, Driver]:
-        """The drivers of the other methods that take tokens, by name."""
         read, found = read_program(self.subject.pte), {}
         for method in read.methods:
             if method.name == self.subject.method:
@@ -62,7 +61,7 @@ class Session:
         return found
 
     def reset_method(self) -> str:
-        """A method without inputs whose name says that it resets the state; empty without one."""
+        """The method has no inputs and a name with "reset"; empty without one."""
         methods = read_program(self.subject.pte).methods
         return next((item.name for item in methods if "reset" in item.name.lower() and not item.inputs), "")
 
@@ -78,7 +77,6 @@ def open_session(
     timeout: float | None,
     lowering: dict[str, Any],
 ) -> Session:
-    """Lower a program if necessary, find its driver, and make one call of it."""
     chosen = None if driver is None else of_function(driver)
     example = None
     if isinstance(program, torch.nn.Module):

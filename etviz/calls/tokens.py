@@ -28,7 +28,7 @@ class Tokenizer:
     decode: Callable[[list[int]], str] | None = None
 
     def ids(self, prompt: Any, number: int) -> list[int]:
-        """Of a text, a sequence of ids, or a tensor of them.
+        """A prompt is a text, a sequence of ids, or a tensor of them.
 
         `UsageError` if it is neither, is empty, or is a text and there is no tokenizer.
         """
@@ -64,10 +64,9 @@ class Tokenizer:
 
 
 def tokenizer_of(given: Any) -> Tokenizer:
-    """From an object with `encode` and `decode`, the path of a ``tokenizer.json`` or of a SentencePiece model, or None.
+    """From an object with `encode` and `decode`, a path (``tokenizer.json``, a SentencePiece model), or None.
 
-    `UsageError` if it is none of these, or the package that reads the file is missing; `ArtifactError` if the file
-    can't be read.
+    `UsageError` for others, or without the package that reads the file; `ArtifactError` if it can't be read.
     """
     if given is None:
         return Tokenizer()

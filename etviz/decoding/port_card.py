@@ -242,7 +242,7 @@ def _noise(replay: Replay, calls: Sequence[Call], vocabulary: int, *, floating: 
 
 
 def _eager(model: torch.nn.Module, calls: Sequence[Call]) -> torch.Tensor:
-    """Call after call, from the model's present state."""
+    """The model is called from its present state."""
     alone = copy.deepcopy(model).eval()
     outputs = []
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""`etviz demo`: a real model from training to the verdict, and a planted fault from the accuracy to its proof."""
+"""`etviz demo`: a real model from training to the verdict, and a planted fault, found and proved."""
 
 from __future__ import annotations
 
@@ -36,14 +36,8 @@ _BATCH = 10
 class Planted:
     """The planted fault of the demo, and its proof.
 
-    Attributes
-    ----------
-    folder
-        The device's files: ``model.pte``, ``etdump.etdp``, ``debug_buffer.bin``, and the ETRecord.
-    accuracy
-        Of the faulty program, as a share of the test images.
-    proved
-        The accuracy with the culprit's correct output substituted.
+    `folder` has the device's files. `accuracy` is that of the faulty program, as a share of the test images; `proved`
+    the accuracy with the culprit's correct output substituted.
     """
 
     folder: Path
@@ -71,9 +65,8 @@ class Demo:
 def run_demo(folder: Path, say: Callable[[str], None], runner: str | None = None) -> Demo:
     """Train, quantize to int8, lower to XNNPACK, run and compare; then plant a fault, and find and prove it.
 
-    `say` gets a sentence before each step. `runner`, ``cpp`` or another command as for `etviz run`, runs the program
-    too. `ArtifactError` if `folder` can't be written to; `UsageError` if the C++ runner is not built; `ExecutionError`
-    if the runner fails.
+    `runner`, ``cpp`` or another command as for `etviz run`, runs the program too. `ArtifactError` if `folder` can't be
+    written to; `UsageError` if the C++ runner is not built; `ExecutionError` if the runner fails.
     """
     command = find_runner() if runner == "cpp" else runner
     make_folder(folder)
@@ -129,7 +122,6 @@ def find_runner() -> str:
 
 
 def run_on_runner(folder: Path, example: torch.Tensor, command: str) -> Inspection:
-    """The runner's files replace those of the run from Python."""
     pte = folder / "model.pte"
     ran = run_elsewhere(ThisMachine(folder), pte, read_program(pte), "forward", [[example]], command, folder)
     if ran.etdump is None:

@@ -36,13 +36,11 @@ class LanguageDemo:
     Attributes
     ----------
     folder
-        Artifacts of the program; ``planted`` in it has those of the program with the fault.
+        ``planted`` in it has the program with the fault.
     against_float, run, planted
         The program against the float model, and against its own reference; the program with the fault.
     culprit
         The largest share of the first step that the fault reaches.
-    cache
-        The first wrong entry of the cache.
     proof
         That step's token with the culprit's correct value.
     found, repaired
@@ -62,10 +60,7 @@ class LanguageDemo:
 
 
 def run_language_demo(folder: Path, say: Callable[[str], None]) -> LanguageDemo:
-    """Train, quantize to 8da4w, lower to XNNPACK, decode; then plant a cache fault, and find and prove it.
-
-    `say` gets a sentence before each step. An `ArtifactError` if `folder` can't be written to.
-    """
+    """Train, quantize to 8da4w, lower to XNNPACK, decode; then plant a cache fault, and find and prove it."""
     make_folder(folder)
     with quietly():
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -105,7 +100,7 @@ def _float(weights: dict[str, torch.Tensor]) -> Callable[[torch.Tensor], torch.T
 
 
 def plant(pte: Path, target: Path) -> None:
-    """One position of one layer gets another slot; `ArtifactError` unless its table is in the program exactly once."""
+    """`ArtifactError` unless the slot table is in the program exactly once."""
     right = np.array([*range(ROOM), LAYER], "<i8")
     wrong = right.copy()
     wrong[STEP] = STEP - 1

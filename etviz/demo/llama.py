@@ -28,7 +28,6 @@ _LENGTH, _BATCH, _RATE = 64, 16, 8e-3
 
 @functools.cache
 def docstrings() -> str:
-    """Docstrings that every Python has, in ASCII."""
     modules = (argparse, json, logging, inspect, functools)
     documented = [item for module in modules for item in [module, *vars(module).values()]]
     found = "\n".join(sorted({inspect.getdoc(item) or "" for item in documented}))

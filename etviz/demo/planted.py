@@ -1,6 +1,6 @@
 """The demo's planted fault: one per-channel scale of the quantized weights, changed in the emitted program alone.
 
-The reference, in the ETRecord, stays right. The program runs, and no longer knows one of the ten digits.
+The reference stays right. The program runs, and no longer knows one of the ten digits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CHANNEL: Final = 4
 FACTOR: Final = 0.25
 _LARGEST: Final = 127.0
-"""Of symmetric int8 weights."""
+"""Largest symmetric int8 weight."""
 
 
 def plant(model: DigitsNet, pte: Path, target: Path) -> None:

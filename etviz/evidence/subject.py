@@ -174,7 +174,7 @@ def _subject(files: Mapping[str, str], method: str | None, title: str) -> Subjec
 
 
 def arguments_of(model: Any, item: Sequence[Any]) -> tuple[Any, ...]:
-    """Of an item of a data set, which may end with a label."""
+    """An item of a data set may end with a label."""
     forward = getattr(model, "forward", None)
     try:
         kinds = [p.kind for p in inspect.signature(forward).parameters.values()] if forward is not None else []

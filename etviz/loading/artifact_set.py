@@ -34,7 +34,7 @@ class ArtifactSet:
     Attributes
     ----------
     named
-        Their paths, by kind: ``etdump, etrecord, debug_buffer, pte, record, data``.
+        Paths by kind: ``etdump, etrecord, debug_buffer, pte, record, data``.
     bundle
         The bundled program that the `program` is part of.
     checking, verifying
@@ -170,7 +170,7 @@ class ArtifactSet:
         return name
 
     def graph_of(self, method: str) -> Graph | None:
-        """The recorded graph of a method, else the ETRecord's, without the instructions."""
+        """The record's, else the ETRecord's, without the instructions."""
         if self.record is not None:
             return self.record.graphs.get(method)
         known = self.etrecord is not None and method in self.etrecord.methods
@@ -179,7 +179,7 @@ class ArtifactSet:
     def inputs(self, given: Any, method: str, graph: Graph | None = None) -> list[list[Any]]:
         """Flat inputs that the executions may have had, in order.
 
-        Those of the files have to fit the `graph`: of several methods, the ETRecord may tell another one's.
+        Of several methods, the ETRecord may tell another one's, so they have to fit the `graph`.
         """
         from etviz.artifacts.inputs import is_file_name, read_inputs
         from etviz.artifacts.record.weights import Weights

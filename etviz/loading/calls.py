@@ -1,4 +1,4 @@
-"""Calls of several methods in order, as `inputs=` may name them: whose each execution is, and what it found."""
+"""Calls of several methods in order, as `inputs=` may name them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _is_call(item: Any) -> bool:
 
 
 def with_calls(paired: Paired, calls: Sequence[Call]) -> tuple[Paired, list[tuple[Any, ...]]]:
-    """A method whose executions are known by name, with what other calls change before each; and its own inputs.
+    """A method with what other calls change before each of its executions; and its own inputs.
 
     `calls` are one for each execution in the ETDump; `UsageError` if they do not fit.
     """
@@ -93,7 +93,7 @@ def with_calls(paired: Paired, calls: Sequence[Call]) -> tuple[Paired, list[tupl
 
 
 def off_inputs(paired: Paired, replayed: Sequence[Execution]) -> Iterator[str]:
-    """A sentence for each output of another method that comes in with an error, at its first time."""
+    """A sentence for the first time that another method's output comes in with an error."""
     evaluator, said = paired.evaluator(), set[str]()
     if not any(turn.exchange.takes for turn in paired.turns.values()):
         return
@@ -125,7 +125,7 @@ def _tail(target: str) -> str:
 def _exchanges(
     calls: Sequence[Call], blocks: Sequence[tuple[int, RunBlock]], methods: Mapping[str, Paired]
 ) -> list[Exchange]:
-    """Floating inputs that are outputs of earlier calls, bit for bit."""
+    """Inputs equal outputs bit for bit."""
     found = [Exchange() for _ in calls]
     outputs: list[list[Any]] = []
     for number, ((name, values), (_, block)) in enumerate(zip(calls, blocks, strict=True)):
@@ -142,7 +142,7 @@ def _exchanges(
 
 
 def _source(value: Any, outputs: Sequence[Sequence[Any]]) -> tuple[int, int] | None:
-    """The latest call and output that a value is; equal numbers throughout are no evidence."""
+    """The latest call and output; equal numbers throughout are no evidence."""
     import torch
 
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():

@@ -69,7 +69,7 @@ _OTHER_INPUTS: Final = (
     "the run most likely had other inputs. If it had these, say so with inputs=; then the first operators are at fault."
 )
 _TOGETHER: Final = 64 << 20
-"""Bytes of values of executions that are compared at once."""
+"""Bytes of values that are compared at once."""
 
 
 def compare_executions(
@@ -81,10 +81,9 @@ def compare_executions(
     custom: CustomMetrics,
     judge: Judge = judge_totals,
 ) -> Compared:
-    """Compare every execution on the `given` inputs; `introduced` replays every instruction on the runtime's inputs.
+    """If the program `ran_here` a moment ago, nobody doubts the inputs `given`, nor the debug buffer.
 
-    If the program `ran_here` a moment ago, nobody doubts its inputs, nor the debug buffer. `UsageError` if the inputs
-    do not fit; `PairingError` if the reference can't be computed.
+    `UsageError` if the inputs do not fit; `PairingError` if the reference can't be computed.
     """
     calls = named_calls(given)
     if calls is not None:
@@ -153,7 +152,7 @@ def _failed_metrics(runs: Sequence[Run]) -> list[str]:
 
 
 class _WhoseInputs:
-    """Removes results that depend on unknown inputs or states, execution by execution."""
+    """Removes results that depend on unknown inputs or states."""
 
     def __init__(self, paired: Paired, entrance: Entrance, begun: Sequence[str], *, each: bool) -> None:
         self._entrance, self._whose = entrance, "" if each else paired.doubt
@@ -198,7 +197,7 @@ class _WhoseInputs:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """An execution that `inputs` were chosen for, from the log, where the candidate `expected` was."""
+    """`inputs` were chosen from the log, where the candidate `expected` was."""
 
     run: int
     at: int
@@ -211,7 +210,7 @@ class _Candidate:
 
 
 class _InTurn:
-    """Compares executions one by one on one evaluator: what one leaves in the state, the next one finds.
+    """Compares executions one by one: what one leaves in the state, the next one finds.
 
     Where they leave nothing, those on the same inputs are compared together.
     """

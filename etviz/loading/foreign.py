@@ -52,7 +52,7 @@ _SECONDS: Final = 300.0
 _SECONDS_PER_BYTE: Final = 2e-6
 _SPARE: Final = 2 << 30
 _TIMES: Final = 8
-"""The child's memory limit in multiples of the files' size, beside `_SPARE`."""
+"""Memory limit in multiples of the files' size, beside `_SPARE`."""
 _KEPT: Final = 4
 """Programs that a child keeps open."""
 _NUMBERS: Final = itertools.count()
@@ -60,10 +60,7 @@ WORKER: Final = Worker("etviz.loading.foreign")
 
 
 def is_foreign(artifacts: ArtifactSet, inputs: Any, *, ran_here: bool) -> bool:
-    """True if a child process has to evaluate these files, or files of inputs.
-
-    The log of a run that `ran_here` a moment ago is not foreign; the program that ran may be.
-    """
+    """The log of a run that `ran_here` a moment ago is not foreign; the program that ran may be."""
     if options.isolation != "auto":
         return options.isolation == "always"
     ours = ("etdump", "debug_buffer") if ran_here else ()
@@ -76,7 +73,7 @@ def is_foreign(artifacts: ArtifactSet, inputs: Any, *, ran_here: bool) -> bool:
 
 
 def replay_of(paired: Paired) -> Replay:
-    """Without executions, from the initial state; evaluated in a child process if foreign."""
+    """From the initial state; evaluated in a child process if foreign."""
     if is_foreign(paired.artifacts, None, ran_here=True):
         return Replay(refuse, elsewhere=_Main(Foreign(paired)))
     return _replay_of(paired, [])
@@ -183,8 +180,6 @@ def _result(answer: Mapping[str, Any], folder: Path, names: _ParentNames) -> Any
 
 @dataclass(slots=True)
 class _Main:
-    """The executions of the whole program, which the child evaluates."""
-
     foreign: Foreign
     own: OwnFunctions | None = None
     number: int = field(default_factory=lambda: next(_NUMBERS))
@@ -289,7 +284,7 @@ def _parts(graph: Graph) -> list[Any]:
 
 
 class _ParentNames(_SharedNames):
-    """Names of this process, the parent, in one exchange."""
+    """Names of this process, the parent."""
 
     def __init__(self, paired: Paired, main: _Main, *, whole: bool) -> None:
         super().__init__(paired)
@@ -407,8 +402,6 @@ class _ParentMetrics(CustomMetrics):
 
 @dataclass(slots=True)
 class _OpenFiles:
-    """The child's data of one method; executions by number."""
-
     paired: Paired
     replays: dict[int, Replay] = field(default_factory=dict)
 
@@ -417,7 +410,7 @@ _SESSIONS: Final[dict[str, _OpenFiles]] = {}
 
 
 class _ChildNames(_SharedNames):
-    """Names of the child in one exchange."""
+    """Names of the child."""
 
     def __init__(self, session: _OpenFiles, folder: Path, line: Line) -> None:
         super().__init__(session.paired)

@@ -1,7 +1,6 @@
 """`etviz.from_inspector`: makes an Inspection from an upstream Inspector.
 
-An Inspector keeps neither its files' paths nor their whole content. Its events and values become an ETDump and a debug
-buffer, its ETRecord a file.
+An Inspector keeps neither paths nor all content, so its events and values become an ETDump and a debug buffer.
 """
 
 from __future__ import annotations
@@ -88,10 +87,7 @@ def held_findings(
 
 
 def write_back(runs: Sequence[HeldRun], folder: Path, readable: bool) -> ETDump:
-    """An ETDump of an Inspector's events, and ``debug_buffer.bin`` of their values.
-
-    Not `readable` if the memory order is unknown: tensors of two and more dimensions are left out.
-    """
+    """Not `readable` if the memory order is unknown: tensors of two and more dimensions are left out."""
     writer = ValueWriter(folder / "debug_buffer.bin", readable=readable)
     blocks = tuple(RunBlock(run.name, run.index, _profile(run.events), tuple(_values(run, writer))) for run in runs)
     return ETDump(str(folder), blocks, [], made=True)

@@ -1,7 +1,6 @@
 """Outputs alone: the final ones of a run, or the outputs of probes, which are inner values.
 
-Outputs are checked against the program: their number, shapes and dtypes, and a probe's mark. Then they become an ETDump
-and a debug buffer.
+Their number, shapes and dtypes, and a probe's mark, are checked. Then they become an ETDump and a debug buffer.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(r"(?:(?P<name>.+?)-)??(?:(?P<execution>\d+)-)?(?P<output>\d+)\.(?:bin|raw)")
 _UNKNOWN: Final = "a raw file does not tell its shape, and the program has a dynamic one here; give a tensor instead"
 _LISTED: Final = 20
-"""Maximum number of names in a message."""
 _MADE: Final = ("etdump", "debug_buffer")
 """Files that nobody gave, so that no doubt is about them."""
 _ONLY_FINAL: Final = "Only the final outputs were given, so no instruction is compared; etviz.probe gives inner values."
@@ -169,13 +167,8 @@ def _expected_outputs(graph: Graph, artifacts: ArtifactSet, method: str) -> list
 class _GivenOutputs:
     """The argument ``outputs=``, by probe and execution.
 
-    Attributes
-    ----------
-    remarks
-        Notes about instructions whose probe deviates from the program.
-    inside
-        By delegate call that probes go into: the largest deviation of its outputs from other probes', and of
-        the final outputs from the program's; None if the delegate's outputs are not known.
+    `inside` has, by delegate call that probes go into, the largest deviation of its outputs from other probes', and of
+    the final outputs from the program's; None if the delegate's outputs are not known.
     """
 
     def __init__(self, outputs: Any, table: ProbeTable | None, expected: list[_ExpectedOutput]) -> None:
@@ -418,7 +411,7 @@ def _check_mark(entry: ProbeEntry, mark: Any) -> None:
 
 
 def _deviation(own: Sequence[Any], final: Sequence[Any]) -> float:
-    """Largest absolute difference; 0 if they are the same bit for bit, infinite where they can't be subtracted."""
+    """0 if they are the same bit for bit, infinite where they can't be subtracted."""
     worst = 0.0
     for a, b in zip(own, final, strict=True):
         if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):

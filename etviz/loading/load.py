@@ -69,10 +69,10 @@ def read(
     timing: PathLike | None = None,
     keep_alive: Any = None,
 ) -> Findings:
-    """Compare what the artifacts hold; `EtvizError` if a file is damaged or does not belong to the others.
+    """`factor` is milliseconds of one unit of the device's clock.
 
-    `factor` is milliseconds of one unit of the device's clock; `remarks` are on an instruction's values, or why it has
-    none. The folder `keep_alive` has to last as long as the findings.
+    `remarks` are on an instruction's values, or their absence. The folder `keep_alive` has to last as long as the
+    findings. `EtvizError` if a file is damaged or does not belong to the others.
     """
     chosen = artifacts.method(method)
     paired = pair(artifacts, chosen)

@@ -1,4 +1,4 @@
-"""One method of a set of artifacts: its graph, how its instructions are known, and which executions are its own."""
+"""One method of a set of artifacts: its graph, its instructions and its executions."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ class Paired:
     executions
         ``(position in the ETDump, block)`` of each.
     alike
-        Other methods whose executions these may be as well, as far as their events tell.
+        Other methods whose executions these may be, as far as their events tell.
     constants
-        Those of the reference, where they are held for many evaluations; None reads them where they lie.
+        The reference's, where they are held for many evaluations; None reads them where they lie.
     own_operators
-        Functions of the user's that compute operators of the reference.
+        The user's functions for operators of the reference.
     forgotten
-        Mutable buffers, by target, that the runtime begins with as zeros, while the reference begins with other values.
+        Mutable buffers, by target, that only the runtime begins with as zeros.
     prepared
         Shared by all evaluators of the reference.
     """
@@ -93,7 +93,6 @@ class Paired:
 
     @property
     def doubt(self) -> str:
-        """Why it is not known whether the executions are of this method; empty if it is."""
         if not self.alike:
             return ""
         how = "give the program (pte=), or write" if self.artifacts.program is None else "write"
@@ -104,7 +103,7 @@ class Paired:
         )
 
     def shared_state(self) -> list[str]:
-        """Names of the method's buffers that another method of the program has at the same place too.
+        """Buffers that another method has at the same place too.
 
         Upstream plans shared buffers into a memory of their own and tells them apart by name. The program keeps the
         places, and most often not the names.
@@ -138,7 +137,6 @@ class Paired:
 
     @property
     def listing(self) -> str:
-        """The lowered program as upstream prints it."""
         record = self.artifacts.record
         return record.extra.get(LISTINGS, {}).get(self.method, "") if record is not None else ""
 
@@ -150,7 +148,7 @@ class Paired:
         return {str(name): str(why) for name, why in told.items()} if isinstance(told, dict) else {}
 
     def evaluator(self) -> Evaluator:
-        """In the initial state; `PairingError` if the files hold no graph."""
+        """The evaluator is in the initial state; `PairingError` if the files hold no graph."""
         from etviz.evaluation.evaluator import Evaluator
 
         graph, weights = self.reference()
@@ -190,10 +188,7 @@ class Paired:
         return {target: value for target, value in initial.items() if value.any()}
 
     def comparing_constants(self) -> ComparingConstants | None:
-        """Begin to compare the constants of the `.pte` with the reference's.
-
-        None where there are not both, and where these very files were found to have the same ones.
-        """
+        """None without both constants, or if these very files were found to have the same ones."""
         artifacts = self.artifacts
         if artifacts.program is None or self.pairing == HANDLES or not self.has_reference:
             return None
@@ -210,7 +205,6 @@ class Paired:
 
     @property
     def has_float(self) -> bool:
-        """True if the record, or the ETRecord, keeps the float model that the method was quantized from."""
         record = self.artifacts.record
         return (record is not None and self.method in record.references) or bool(self._float_program())
 
@@ -243,7 +237,7 @@ class Paired:
 
     @property
     def stages(self) -> dict[str, Callable[[], Evaluator]]:
-        """The forms of the method that the ETRecord holds, by name, in the order of lowering.
+        """The forms that the ETRecord holds, in the order of lowering.
 
         The exported program does not tell which method it is, so it is left out where there are several.
         """
@@ -313,7 +307,7 @@ def _restored(artifacts: ArtifactSet, method: str) -> ETDump:
 
 
 def why_not_of(artifacts: ArtifactSet, method: str, block: RunBlock) -> str:
-    """Why an execution can't be of a method, as far as its events tell; empty if it can."""
+    """The text is empty if the events do not rule the method out."""
     return _differences([(0, block)], _calls(artifacts, method)[0], values=not artifacts.dump.made)[0]
 
 

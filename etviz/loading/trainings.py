@@ -1,4 +1,4 @@
-"""Files that belong to different trainings of one model: calls, names and shapes agree, weights do not.
+"""Files of different trainings of one model: calls, names and shapes agree, weights do not.
 
 Weights are compared wherever two files tell of them: constants of the `.pte` with the reference's, and values of the
 run that follow from weights alone with the reference's.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _ADVICE: Final = "give the files of one training: files that were written together"
 _FAR: Final = 0.5
-"""Relative L2 error from which weights, and values computed from them, count as of another training."""
+"""Relative L2 error from which weights, and values computed from them, are of another training."""
 _MOST: Final = 0.5
 """Maximum share of close elements in a weight of another training."""
 _MOST_LIKELY: Final = (
@@ -32,7 +32,7 @@ _MOST_LIKELY: Final = (
 
 
 def require_one_training(paired: Paired, runs: Sequence[Run], constants: ComparingConstants | None) -> Iterator[str]:
-    """Refuse files whose weights are unrelated, by an `ArtifactError`; yields what is only likely, for the summary."""
+    """`ArtifactError` for unrelated weights; yields what is only likely."""
     named = paired.artifacts.named
     source = named["etrecord"] if "etrecord" in named else named.get("record", "")
     if constants is not None and constants.unrelated():
@@ -57,7 +57,7 @@ def require_one_training(paired: Paired, runs: Sequence[Run], constants: Compari
 
 
 class _Telling:
-    """The weights with enough values to identify a training; `moved` also names nodes that only move their elements."""
+    """The weights with enough values to identify a training; `moved` also names nodes that move their elements."""
 
     def __init__(self, paired: Paired) -> None:
         self._graph, weights = paired.reference()
@@ -79,7 +79,7 @@ class _Telling:
 
 
 def _is_other(gap: Gap) -> bool:
-    """True if most elements of a logged weight have other values, not only another order of them.
+    """Most elements have other values, not only another order.
 
     A weight in which one channel is wrong is a fault, not another training.
     """

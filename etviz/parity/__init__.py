@@ -1,1 +1,1 @@
-"""Parity of a port: two eager models, matched by their parameters' values, and the first stage that differs."""
+"""Parity of a port with its original."""

@@ -32,7 +32,7 @@ _ACTIVATIONS: Final[Mapping[str, Callable[[torch.Tensor], torch.Tensor]]] = {
 }
 _CALLED: Final[tuple[str, ...]] = ("silu", "gelu", "relu")
 _STEPS: Final = 24
-"""Maximum number of runs that fit the scale of the attention."""
+"""Maximum number of runs for the scale of the attention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +73,18 @@ class Suspect:
 
     @property
     def before(self) -> list[Stage]:
-        """The stages before the difference, the last first."""
         return list(reversed(self.stages[: self.stages.index(self.stage)]))
 
     @property
     def around(self) -> str:
-        """The module in which the difference arises: of an input, the smallest one that also holds an earlier value."""
+        """Of an input, the smallest module that also holds an earlier value."""
         point = self.stage.pair.point
         if point.side == "output":
             return point.module
         return point.module.rpartition(".")[0]
 
     def leaves(self) -> list[str]:
-        """Modules with a matrix, called before the difference, in the module around it; in the order of the calls."""
+        """Modules with a matrix around the difference, called before it, in order."""
         inside = self.around + "." if self.around else ""
         paths = []
         for stage in self.stages:
@@ -98,7 +97,7 @@ class Suspect:
         return paths
 
     def reordered(self) -> frozenset[Point]:
-        """The values before the difference in the module around it, in every layer."""
+        """The values of every layer."""
         inside = self.around + "."
         places = {
             (starred(stage.pair.point.module), stage.pair.point.side)
@@ -222,7 +221,7 @@ def _parameters(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def _tied(port: Port, match: Match) -> bool:
-    """True if the reference's parameter is also another one, and the model's is not its partner."""
+    """True if only the reference shares the parameter."""
     reference = dict(port.reference.named_parameters(remove_duplicate=False))
     value = reference.get(match.sources[0]) if match.sources else None
     return match.relation == "differs" and sum(other is value for other in reference.values()) > 1
@@ -237,7 +236,7 @@ def _same_kind(suspect: Suspect) -> list[str]:
 
 
 def _offsets(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Weights of norms that the reference takes as 1 + weight, and the reverse."""
+    """Norms that the reference takes as 1 + weight, and the reverse."""
     port = suspect.port
     weights = [match.name for path in _same_kind(suspect) for match in own_matches(port, path)]
     weights = [name for name in weights if port.tensors[name].ndim == 1 and name.endswith("weight")]
@@ -273,7 +272,7 @@ def _other(port: Port, path: str) -> str:
 
 
 def _factors(suspect: Suspect) -> Iterator[Hypothesis]:
-    """A constant factor of a module's output: embeddings × √d, scaled logits."""
+    """For example embeddings × √d, scaled logits."""
     values = suspect.port.value(suspect.stage.pair)
     if values is None:
         return
@@ -300,7 +299,6 @@ def _factor(found: torch.Tensor, expected: torch.Tensor) -> float | None:
 
 
 def _explains(stage: Stage, gap: torch.Tensor) -> bool:
-    """True if a difference is within what rounding and an estimated number leave."""
     rmse = float(gap.norm()) / math.sqrt(max(gap.numel(), 1))
     return rmse <= max(3 * stage.noise, 1e-3 * stage.rmse)
 
@@ -330,7 +328,7 @@ def _caps(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def _rows_of(suspect: Suspect, path: str) -> list[tuple[str, int, int]]:
-    """The parts of a module's rows that one parameter of the reference is: name, first row and end."""
+    """Rows that one parameter of the reference is: name, first row and end."""
     port = suspect.port
     parts = []
     for match in own_matches(port, path):
@@ -347,7 +345,7 @@ def _rows_of(suspect: Suspect, path: str) -> list[tuple[str, int, int]]:
 
 
 def _head_sizes(suspect: Suspect, rows: Sequence[int]) -> list[int]:
-    """Sizes by the rotary tables and the norms of the heads, then all that divide."""
+    """Rotary tables and norms of the heads tell the size, else all that divide."""
     port = suspect.port
     known = [
         2 * len(table.frequencies)
@@ -378,7 +376,7 @@ def _reordered(
 
 
 def _pairing(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Rotary embeddings that pair neighbours where the weights expect halves, or the reverse."""
+    """Neighbours are paired where the weights expect halves, or the reverse."""
     leaves = [path for path in suspect.leaves() if _matrix_of(suspect, path)]
     parts = [part for path in leaves for part in _rows_of(suspect, path)]
     groups = [part for part in parts if suspect.port.tensors[part[0]].ndim > 1]
@@ -432,7 +430,6 @@ def _frequencies(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def _swapped(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Two matrices of one module exchanged."""
     leaves = [path for path in suspect.leaves() if _matrix_of(suspect, path)]
     tensors, hidden = suspect.port.tensors, suspect.reordered()
     for at, one in enumerate(leaves):
@@ -451,7 +448,7 @@ def _swapped(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def _head_order(suspect: Suspect) -> Iterator[Hypothesis]:
-    """Query heads that are grouped in another order: 0 0 1 1 against 0 1 0 1."""
+    """Query heads are grouped in another order: 0 0 1 1 against 0 1 0 1."""
     matches = own_matches(suspect.port, suspect.path)
     after = next((match.name for match in matches if suspect.port.tensors[match.name].ndim == 2), None)
     groups = [part for path in suspect.leaves() for part in _rows_of(suspect, path)]
@@ -498,7 +495,7 @@ def _activation(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def _missing_module(suspect: Suspect) -> Iterator[Hypothesis]:
-    """A module that the model lacks, put behind the module whose output the reference gives it."""
+    """The module goes behind the one whose output the reference gives it."""
     port = suspect.port
     lacking = dict.fromkeys(name.rpartition(".")[0] for name in port.missing if name.endswith("weight"))
     partners = {pair.others[0].module: pair.point.module for pair in port.pairs if pair.point.side == "output"}
@@ -541,7 +538,6 @@ def _attention(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def _settings(model: torch.nn.Module) -> dict[str, float]:
-    """By lower-case name."""
     config = getattr(model, "config", None)
     named = getattr(config, "__dict__", {})
     found = {name.lower(): float(value) for name, value in named.items() if type(value) in (int, float)}
@@ -566,7 +562,6 @@ def _attended(
     causal: bool = False,
     factor: float = 1.0,
 ) -> torch.Tensor:
-    """Attention in plain operators, with changes."""
     if enable_gqa:
         k, v = (item.repeat_interleave(q.shape[-3] // item.shape[-3], -3) for item in (k, v))
     scores = q @ k.transpose(-2, -1) * (scale if scale is not None else q.shape[-1] ** -0.5) * factor
@@ -583,7 +578,7 @@ def _attended(
 
 
 def _branches(suspect: Suspect) -> Iterator[Hypothesis]:
-    """A factor of one of the terms that a sum before the difference has."""
+    """A factor of one term of a sum before the difference."""
     values = suspect.port.value(suspect.stage.pair)
     if values is None:
         return
@@ -604,7 +599,6 @@ def _branches(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def _attributes(suspect: Suspect) -> Iterator[Hypothesis]:
-    """One switch of the modules around the difference the other way."""
     port, seen = suspect.port, set[tuple[str, str]]()
     inner = [path for path, _ in port.model.named_modules() if path == suspect.around or path == suspect.path]
     inner += [path for path, _ in port.model.named_modules() if path.startswith(suspect.around + ".")]
@@ -649,7 +643,7 @@ def _attention_scale(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def _round_numbers(factor: float, scales: Sequence[float]) -> list[float]:
-    """Roots of whole numbers and their inverses that a fitted factor may stand for."""
+    """Roots of whole numbers and their inverses."""
     whole = round(factor**2) if factor > 1 else round(factor**-2)
     exact = math.sqrt(whole) if factor > 1 else 1 / math.sqrt(max(whole, 1))
     return [exact] if abs(exact / factor - 1) < 1e-3 else []
@@ -661,7 +655,7 @@ def _gap_at(port: Port, pair: Pair, edits: Edits) -> float:
 
 
 def _transplanted(suspect: Suspect) -> Iterator[Hypothesis]:
-    """The reference's module in place of the model's, where both take and return one tensor."""
+    """Both modules take and return one tensor."""
     port = suspect.port
     outputs, values = {}, {}
     for path in suspect.alike(suspect.path):

@@ -44,8 +44,6 @@ class Match:
         ``parameter = factor · source + offset``.
     detail
         A phrase that describes the relation.
-    rounded
-        True if the numbers differ by the rounding of their type.
     twins
         Other parameters of the reference that hold the same numbers, so the choice is ambiguous.
     """
@@ -67,7 +65,6 @@ class Match:
         return self.relation in ("equal", "rounded")
 
     def put_into(self, value: torch.Tensor, reference: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The sources with the numbers of the parameter."""
         stacked = self.expected(reference).clone()
         flat = stacked.T if self.relation.endswith("transposed") else stacked
         held = (value.double() / self.factor - self.offset).to(flat.dtype)
@@ -79,7 +76,7 @@ class Match:
         return dict(zip(self.sources, stacked.split(sizes), strict=True))
 
     def expected(self, reference: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The reference's numbers in the reference's own order, scale and offset."""
+        """In the reference's own order, scale and offset."""
         return torch.cat([reference[source] for source in self.sources])
 
 
@@ -89,7 +86,7 @@ def match_parameters(
     order: Sequence[str] = (),
     reference_order: Sequence[str] = (),
 ) -> list[Match]:
-    """Match floating-point parameters and stored buffers, by name; one match for each of the model.
+    """One match for each of the model's floating-point parameters and stored buffers.
 
     `order` and `reference_order` are paths of modules in the order of their calls.
     """
@@ -107,7 +104,7 @@ def match_parameters(
 
 
 def _twins(reference: Mapping[str, torch.Tensor]) -> dict[str, list[str]]:
-    """Parameters that hold equal numbers in other memory; tied ones share theirs."""
+    """Equal numbers in other memory; tied parameters share theirs."""
     groups: dict[tuple[Any, ...], list[str]] = {}
     for name, value in reference.items():
         if not is_constant(value):
@@ -125,7 +122,6 @@ def _is_twin(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def is_constant(value: torch.Tensor) -> bool:
-    """True if the numbers cannot tell one parameter from another."""
     return value.numel() == 0 or bool((value == value.flatten()[0]).all())
 
 
@@ -149,7 +145,7 @@ def _matrix(value: torch.Tensor) -> torch.Tensor:
 
 
 class _Side:
-    """The rows of many tensors with one length, sorted by their keys."""
+    """The rows of many tensors with one length, sorted by key."""
 
     def __init__(self, names: Sequence[str], tensors: Sequence[torch.Tensor]) -> None:
         keys = [_keys(item)[0] for item in tensors]
@@ -161,7 +157,7 @@ class _Side:
         self.owner, self.row = self.owner[order], self.row[order]
 
     def candidates(self, keys: torch.Tensor, tolerance: float) -> list[int]:
-        """Owners of rows with these keys, those with most rows first, and among equals the first."""
+        """Owners of most rows come first, and among equals the first."""
         low = torch.searchsorted(self.keys, keys - tolerance)
         high = torch.searchsorted(self.keys, keys + tolerance)
         votes = Counter[int]()
@@ -218,7 +214,7 @@ class _Table:
         return None
 
     def _vector(self, name: str, value: torch.Tensor) -> Match | None:
-        """The vector that a vector equals, or is a multiple, a shift or a permutation of."""
+        """The vector is equal, a multiple, a shift or a permutation."""
         wide, best = value.double(), None
         for source, other in sorted(self._vectors.items(), key=lambda item: self._used[item[0]]):
             if other.shape != value.shape:
@@ -306,7 +302,7 @@ def _from(
 def _by_key(
     matrix: torch.Tensor, keys: torch.Tensor, side: _Side, owners: Sequence[int], tolerance: float
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """The tensor and the row of each row, by the nearest key."""
+    """For each row, its tensor and its place there."""
     known = torch.isin(side.owner, torch.tensor(owners))
     table, owner, row = side.keys[known], side.owner[known], side.row[known]
     if not len(table):
@@ -361,7 +357,7 @@ def _straightened(
 
 
 def order_of(rows: torch.Tensor, whole: int | None = None) -> tuple[str, str]:
-    """The relation that an order of rows is, and a phrase for it.
+    """The relation and a phrase for it.
 
     Examples
     --------
@@ -398,7 +394,7 @@ def interleaving(count: int, size: int) -> torch.Tensor:
 def _biases(
     model: Mapping[str, torch.Tensor], reference: Mapping[str, torch.Tensor], matches: dict[str, Match]
 ) -> None:
-    """Match vectors like the matrix of their module: its rows in its order."""
+    """A vector's rows are in the order of its module's matrix."""
     for name, value in model.items():
         owner, _, last = name.rpartition(".")
         if value.ndim != 1 or last == "weight":
@@ -428,7 +424,7 @@ def _by_place(
     names: Sequence[str],
     reference_names: Sequence[str],
 ) -> None:
-    """In the smallest pair of modules that correspond, in the order of the calls."""
+    """In the smallest pair of corresponding modules, in the order of the calls."""
     taken = {source for match in matches.values() for source in match.sources}
     free = [name for name in reference_names if name not in taken]
     waiting = [name for name in names if name not in matches]
@@ -489,7 +485,6 @@ def _prefixes(name: str) -> list[str]:
 
 
 def _common(names: Iterable[str]) -> str:
-    """The path of the smallest module that holds all these parameters."""
     parts = [name.split(".")[:-1] for name in names]
     shared = []
     for each in zip(*parts, strict=False):

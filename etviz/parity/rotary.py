@@ -10,16 +10,10 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Rotary:
-    """Tables of rotary position embeddings: one with frequencies, or a pair with cosines and sines.
+    """One table with frequencies, or a pair with cosines and sines.
 
-    Attributes
-    ----------
-    frequencies
-        Radians a position, [pairs].
-    amplitude
-        Factor of cosines and sines.
-    width
-        Columns of the tables.
+    `frequencies` are radians a position, [pairs]; `amplitude` is the factor of cosines and sines; `width` counts
+    columns.
     """
 
     names: tuple[str, ...]
@@ -49,7 +43,6 @@ class Rotary:
         return f"{base}, {2 * len(self.frequencies)} rotated dimensions{factor}"
 
     def like(self, other: Rotary, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """These tables with the frequencies of others."""
         old = tensors[self.names[0]]
         if len(self.names) == 1:
             return {self.names[0]: other.frequencies.to(old.dtype)}

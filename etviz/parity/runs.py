@@ -22,7 +22,7 @@ LANES: Final = 3
 
 
 class Point(NamedTuple):
-    """A value at the border of a module: its path, ``input`` or ``output``, and the number of the module's call."""
+    """A value that a module receives or returns; `side` is ``input`` or ``output``."""
 
     module: str
     side: str
@@ -72,16 +72,8 @@ def _extended(value: Any, length: int, more: int) -> Any:
 class Edits:
     """Changes of a model that leave the model itself as it is.
 
-    Attributes
-    ----------
-    outputs
-        By a module's path, functions that change its output.
-    attributes
-        By path and name.
-    functions
-        Wrappers of torch's functions by their names: each takes the function and its arguments.
-    prefix
-        Token ids to put before the inputs.
+    `outputs` are functions that change a module's output; `functions` are wrappers of torch's, which take the function
+    and its arguments; `prefix` are token ids before the inputs.
     """
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -105,14 +97,14 @@ class Edits:
 
 @dataclass(slots=True)
 class Trace:
-    """The first floating-point tensor that each module, and the model, received or returned, in order."""
+    """The first floating-point tensor that each module received or returned, in order."""
 
     values: dict[Point, torch.Tensor]
     output: torch.Tensor
 
 
 def tensor_in(value: Any) -> torch.Tensor | None:
-    """The first floating-point tensor of a value, also within tuples, lists and dictionaries."""
+    """The first floating-point tensor, also within containers."""
     if isinstance(value, torch.Tensor):
         return value if value.is_floating_point() else None
     if isinstance(value, Mapping):
@@ -123,7 +115,6 @@ def tensor_in(value: Any) -> torch.Tensor | None:
 
 
 def replaced(value: Any, new: torch.Tensor) -> Any:
-    """A value with another first floating-point tensor."""
     old = tensor_in(value)
 
     def change(item: Any) -> Any:
@@ -237,7 +228,7 @@ class _Perturbed(TorchDispatchMode):
 
 
 def noise_of(model: torch.nn.Module, arguments: Arguments, plain: Trace) -> Iterator[Trace]:
-    """The differences that perturbed roundings make at each point, a trace for each of `LANES` seeds."""
+    """One difference for each of `LANES` seeds."""
     for seed in range(LANES):
         moved = run(model, arguments, seed=seed)
         yield Trace(

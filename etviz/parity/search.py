@@ -19,7 +19,7 @@ _TRIES: Final = 400
 
 
 def search(port: Port, update: Callable[[], object]) -> tuple[list[Proof], list[Proof]]:
-    """Every hypothesis that was applied; and those that were kept, each on top of those before."""
+    """All applied hypotheses; and the kept ones, each on top of those before."""
     proofs: list[Proof] = []
     kept: list[Proof] = []
     for _ in range(_ROUNDS):

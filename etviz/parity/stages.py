@@ -1,4 +1,4 @@
-"""The values of two models side by side: each matched module's input and output, in units of measured noise."""
+"""The values of two models side by side, in units of measured noise."""
 
 from __future__ import annotations
 
@@ -20,14 +20,8 @@ OUTPUT: Final = Point("", "result")
 class Pair:
     """A point of the model, and the points of the reference that it is compared with.
 
-    Attributes
-    ----------
-    others
-        Several where the model fuses modules of the reference.
-    rows
-        The order in which the model holds the last axis; None for the reference's.
-    factor
-        The model's value over the reference's.
+    `others` are several where the model fuses modules. `rows` is the order in which the model holds the last axis; None
+    for the reference's. `factor` is the model's value over the reference's.
     """
 
     point: Point
@@ -70,16 +64,9 @@ def _fitted(value: torch.Tensor, shape: torch.Size) -> torch.Tensor | None:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A value of the model compared with the reference's.
+    """`rmse` and `max_abs` are in the value's units; `rel_l2` is relative to the reference's norm.
 
-    Attributes
-    ----------
-    rmse, max_abs
-        Of the difference, in the value's units.
-    rel_l2
-        Norm of the difference over that of the reference.
-    noise
-        RMS that the rounding of both models explains, measured.
+    `noise` is the RMS that the rounding of both models explains, measured.
     """
 
     pair: Pair
@@ -105,20 +92,8 @@ class Stage:
 class Port:
     """A model beside its reference.
 
-    Attributes
-    ----------
-    modules
-        By the path of a module of the model, that of the reference's that holds the same parameters.
-    pairs
-        In the order of the model's run.
-    plain, expected
-        The model's and the reference's run.
-    noise
-        RMS of the rounding noise.
-    missing
-        The reference's parameters that the model lacks.
-    applied
-        Changes of the model.
+    `modules` maps a module of the model to that of the reference with the same parameters. `plain` and `expected` are
+    the two runs; `noise` is RMS; `missing` are parameters that the model lacks; `applied` are changes of the model.
     """
 
     model: torch.nn.Module
@@ -137,7 +112,7 @@ class Port:
     applied: Edits = field(default_factory=Edits)
 
     def stages(self, edits: Edits | None = None) -> list[Stage]:
-        """With `edits`, of the model that is changed further."""
+        """With `edits`, the model is changed further."""
         trace = self.plain if edits is None else self.run(edits, [pair.point for pair in self.pairs])
         return [stage for pair in self.pairs if (stage := self._stage(pair, trace)) is not None]
 
@@ -182,7 +157,7 @@ class Port:
 
 
 def stored(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Floating-point parameters and stored buffers of a model; those that are all zero hold state, not weights."""
+    """Parameters and buffers; all-zero buffers hold state, not weights."""
     parameters = dict(model.named_parameters(remove_duplicate=False))
     kept = {
         name: value
@@ -203,10 +178,7 @@ def put_side_by_side(
     reference_arguments: Arguments,
     update: Callable[[], object],
 ) -> Port:
-    """Run two models, match their parameters and modules, and measure the noise of each matched value.
-
-    `UsageError` if a model fails on its arguments.
-    """
+    """Also measures the noise of each matched value; `UsageError` if a model fails on its arguments."""
     mine, theirs = stored(model), stored(reference)
     plain = run(model, arguments)
     update()
@@ -254,7 +226,6 @@ def own_matches(port: Port, path: str) -> list[Match]:
 
 
 def _leaf_pair(port: Port, point: Point) -> Pair | None:
-    """Of a module that has parameters of its own."""
     own = own_matches(port, point.module)
     if not own:
         return None
@@ -273,7 +244,6 @@ def _leaf_pair(port: Port, point: Point) -> Pair | None:
 
 
 def _container_pair(port: Port, point: Point) -> Pair | None:
-    """Of a module that holds other modules."""
     other = port.modules.get(point.module)
     if other is None or not point.module:
         return None
@@ -284,7 +254,6 @@ def _container_pair(port: Port, point: Point) -> Pair | None:
 
 
 def _measure_noise(port: Port, update: Callable[[], object]) -> None:
-    """RMS over the lanes."""
     squares: dict[Point, float] = {}
     lanes = 0
     for mine, theirs in zip(
@@ -306,7 +275,7 @@ def _measure_noise(port: Port, update: Callable[[], object]) -> None:
 
 
 def _rounded(port: Port) -> dict[Point, float]:
-    """Mean square of what the rounding of stored weights makes, such as that to bfloat16."""
+    """Mean square of the rounding of stored weights, such as that to bfloat16."""
     values: dict[str, torch.Tensor] = {}
     for match in port.matches.values():
         if match.rounded:

@@ -245,7 +245,7 @@ def _module(stack: Any) -> str:
 
 
 def number_instructions(graph: Graph, instructions: list[str]) -> bool:
-    """False where the two do not fit: later nodes keep -1.
+    """Number each node by its instruction; False where they do not fit, and later nodes keep -1.
 
     A static view has no instruction; jumps, moves, and counts of a loop's rounds have no node.
     """

@@ -56,7 +56,6 @@ _WHOLE: Final = "The whole message is the error's __cause__"
 
 
 def complaint(error: Exception, advice: str = "") -> str:
-    """`advice` is used if nothing better is known."""
     whole = str(error).strip() or type(error).__name__
     said = _beginning(whole)
     inner = _innermost(error)

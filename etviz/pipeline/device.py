@@ -60,9 +60,7 @@ done
 """Ends a process group, and all processes with a mark, when its standard input closes."""
 _STATUS: Final = re.compile(rb"etviz-status:(\d+)\s*$")
 _SHELL: Final = re.compile(r"[\w-]*sh|adb|su|shell|watch|parallel|plink|dbclient|cmd|powershell", re.ASCII)
-"""Programs that pass their arguments to a shell."""
 _PLAIN: Final = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
-"""Characters that mean nothing to any shell."""
 
 
 @dataclass(frozen=True, slots=True)

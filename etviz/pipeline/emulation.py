@@ -1,7 +1,7 @@
 """Runs a program whose backends this machine lacks, each of their delegates in its reference implementation.
 
-For each delegate call, the program is run up to it; the interpreter's results are inputs of the following runs. The
-last run is whole; its ETDump gets the interpreters' calls.
+For each delegate call, the program runs up to it; the results are inputs of the following runs. The last run is whole;
+its ETDump gets the interpreters' calls.
 """
 
 from __future__ import annotations

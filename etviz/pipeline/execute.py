@@ -52,7 +52,7 @@ _OVERFLOW: Final = ("buffer_data_sink", "debug buffer")
 
 @dataclass(frozen=True, slots=True)
 class ChildRun:
-    """Outputs by execution, seconds of each; files are None if not asked for."""
+    """`outputs` and `seconds` are by execution; files are None if not asked for."""
 
     outputs: list[list[Any]]
     etdump: Path | None = None

@@ -43,7 +43,7 @@ _PTE, _ETRECORD, _RECORD, _DATA = "model.pte", "etrecord.bin", "model.etviz", "m
 
 
 class LoweringError(EtvizError):
-    """A model could not be exported, quantized, lowered or emitted; upstream's own error is the cause."""
+    """Upstream can't export, quantize, lower or emit a model; its error is the cause."""
 
 
 @dataclass(frozen=True, slots=True)

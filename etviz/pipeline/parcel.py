@@ -26,7 +26,7 @@ Json = Any
 
 _ALIGNMENT: Final = 64
 _MAPPED: Final = 1 << 20
-"""Bytes from which a file of tensors is mapped, not read."""
+"""Bytes from which a file is mapped, not read."""
 _PLAIN: Final = (bool, int, float, str, type(None))
 _CONTAINERS: Final = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 
@@ -35,7 +35,7 @@ class Known:
     """Objects that both processes have; here none."""
 
     def name(self, value: Any, packer: Packer) -> Json | None:
-        """None if the value has to travel itself; its parts may be packed as well."""
+        """None if the value itself has to travel."""
         return None
 
     def find(self, name: Json, unpacker: Unpacker) -> Any:
@@ -58,7 +58,6 @@ class Packer:
             self._file.close()
 
     def pack(self, value: Any) -> Json:
-        """`TypeError` if a value of this type can't travel."""
         kind = type(value)
         if kind in _PLAIN:
             return value

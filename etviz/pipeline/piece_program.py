@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _NO_VALUE: Final = "the backend's program does not have this value"
 ATTEMPTS: Final = 40
-"""Maximum number of programs that are lowered to find the inner values that a backend returns."""
+"""Maximum number of programs that are lowered to find inner values that a backend returns."""
 
 Outputs = list[Any]
 Marks = Mapping[str, dict[str, Any]]
@@ -161,7 +161,7 @@ def _output(builder: _Builder, out: Any) -> str:
 
 @dataclass(slots=True)
 class PieceProgram:
-    """A piece that runs with some of its inner values as outputs."""
+    """A piece that runs with inner values as outputs."""
 
     graph: Graph
     constants: dict[str, Any]
@@ -199,7 +199,7 @@ def run_program(content: bytes, pte: Path, inputs: Sequence[Any]) -> Outputs:
 
 
 def widest(attempt: Callable[[Sequence[str]], Outputs], candidates: Sequence[str]) -> ShownInside:
-    """As many candidates as the backend returns at once; halves of a refused group are tried again."""
+    """Halves of a refused group are tried again."""
     names = list(candidates)
     try:
         return ShownInside(names, attempt(names))

@@ -65,9 +65,7 @@ class Probe:
     Attributes
     ----------
     values
-        The inner values, after the program's `own` outputs.
-    own
-        Number of outputs of the unmodified program.
+        The inner values, after the `own` outputs of the unmodified program.
     outputs
         Number of all outputs: the program's own, the values, and a mark.
     nbytes

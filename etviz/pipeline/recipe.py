@@ -1,4 +1,4 @@
-"""Recipes: one way to lower a model, for `debug`, `study`, `census`, `sweep`, `suggest` and `probe`."""
+"""Recipes: one way to lower a model."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _tosa(profile: str) -> Recipe:
 
 
 def _vgf(*, quantized: bool) -> Recipe:
-    """Lowering runs a command of the environment, which is on no path unless activated."""
+    """The command that lowers is on no path unless the environment is activated."""
     programs = str(Path(sys.executable).parent)
     if shutil.which("model-converter") is None and programs not in os.environ.get("PATH", "").split(os.pathsep):
         os.environ["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH"), programs)))
@@ -177,4 +177,3 @@ _COMMANDS: Final = {
     "coreai": INSTALL_COREAI,
     **dict.fromkeys(("tosa", "ethos", "vgf"), INSTALL_TOSA),
 }
-"""By first word of a recipe."""

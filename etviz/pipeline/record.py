@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 _EDGE: Final = "edge_dialect_exported_program/"
 _SMALL: Final = 64
-"""Bytes up to which the record keeps a constant of the edge program: opening its weights takes longer."""
+"""Bytes up to which the record keeps a constant: opening its weights takes longer."""
 
 
 def record(

@@ -40,7 +40,7 @@ class Ran(NamedTuple):
 
 
 class BackendRefusedError(EtvizError):
-    """A backend can't lower or run a piece alone; `missing` if this machine lacks the backend."""
+    """A piece can't be lowered or run alone; `missing` if this machine lacks the backend."""
 
     def __init__(self, backend: str, step: str, problem: str, *, missing: bool = False) -> None:
         super().__init__(backend, step, problem)
@@ -156,7 +156,6 @@ def _interpret(
     step: Callable[[int], None],
     cancel: threading.Event | None,
 ) -> dict[str, Any] | None:
-    """None if nothing can interpret what the backend can run."""
     backend = piece.graph.backend_id
     interpreter = interpreter_of(backend)
     if interpreter is None or (piece.ran is None and not interpreter.implementation):

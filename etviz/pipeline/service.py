@@ -33,11 +33,9 @@ IDLE: Final = 300.0
 """Seconds without a request after which a child ends."""
 _PR_SET_PDEATHSIG: Final = 1
 _LEISURE: Final = 0.5
-"""Idle seconds after which modules for later are imported."""
 
 _LOOK: Final = 0.02
 OUT_OF_MEMORY: Final = 77
-"""Exit status of a process that exceeds its memory."""
 _OFTEN: Final = 0.05
 """Seconds between two progress messages: the parent stops its work for each."""
 
@@ -191,10 +189,7 @@ def spared_memory(most: int | None = None) -> Generator[None]:
 
 
 def _limit(spare: int) -> int:
-    """Return the earlier limit, 0 if there is none.
-
-    Only Linux applies the limit to all memory and tells how much a process has.
-    """
+    """Only Linux applies the limit to all memory; returns the earlier one, 0 without one."""
     if resource is None:
         return 0
     with contextlib.suppress(OSError, KeyError, ValueError):

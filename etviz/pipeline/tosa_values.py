@@ -35,7 +35,7 @@ _NO_GRAPH: Final = (
 )
 _CHANNELS_LAST: Final = ("AVG_POOL2D", "CONV2D", "DEPTHWISE_CONV2D", "MAX_POOL2D", "TRANSPOSE_CONV2D", "RESIZE")
 _PERMUTES: Final = ("aten.permute_copy.default", "aten.transpose_copy.int", "aten.t_copy.default")
-"""Operators of the model that become a transpose, which then is no change of layout."""
+"""Model operators whose transpose is no change of layout."""
 _MERGED: Final = "the TOSA graph computes nothing for it alone"
 _MOVES: Final = ("TRANSPOSE", "RESHAPE", "CONST_SHAPE")
 _CONSTANTS: Final = ("CONST", "CONST_SHAPE")
@@ -89,7 +89,7 @@ class Places:
                 self.last |= dict.fromkeys(operator.outputs, found)
 
     def _computes(self, group: Collection[str]) -> bool:
-        """Moves of elements do not count: they may be done in another order."""
+        """Moves of elements may be done in another order, so they do not count."""
         own = (item for item in self.tosa.operators if item.outputs and self.origins.get(item.outputs[0]) in group)
         return any(operator.kind not in _MOVES for operator in own)
 
@@ -146,7 +146,6 @@ class Places:
                 self.tensors.setdefault(node.name, self.tensors[twin])
 
     def _find_parts(self, exposure: Exposure, uses: Uses) -> None:
-        """Operators for which the TOSA graph computes nothing belong to the next with a tensor."""
         for name in reversed([name for name in exposure.candidates if name not in self.tensors]):
             operator, _ = uses.value(name)
             if self._computes((operator, *exposure.parts(operator))):

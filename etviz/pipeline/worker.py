@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT: Final = 600.0
 """Seconds of a request."""
 KEPT_LINES: Final = 20
-"""Lines of the process that an error shows."""
 PATIENT_THREADS: Final = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
 """Torch's threads sleep instead of spinning for one another: on busy cores, six times faster."""
 _PATIENCE: Final = 0.1
@@ -60,7 +59,7 @@ importlib.import_module(sys.argv[2]).main(*map(int, sys.argv[3:]))
 _UTF8: Final = {"PYTHONUTF8": "1"}
 """ExecuTorch reads files of UTF-8 in the encoding of the locale, which may be ASCII."""
 _OURS: Final = ("PYTHON", "VIRTUAL_ENV", "CONDA_", "__PYVENV_LAUNCHER__", "FLATC_EXECUTABLE")
-"""Prefixes of variables that tell an interpreter, or executorch, where this environment is."""
+"""Prefixes of variables that point to this environment."""
 
 
 class Worker:
@@ -255,7 +254,7 @@ def _expected(python: str) -> str:
 
 
 def environment_of(python: str) -> dict[str, str]:
-    """Variables without ours; the other environment's programs come first."""
+    """The other environment's programs come first."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
     ours = {str(Path(sys.executable).parent), str(Path(sys.prefix) / "bin")}
     places = [place for place in own.get("PATH", os.defpath).split(os.pathsep) if place and place not in ours]
@@ -263,7 +262,7 @@ def environment_of(python: str) -> dict[str, str]:
 
 
 def _collect(stream: IO[str], lines: list[str]) -> None:
-    """Without torch's usual lines; a very long line counts as several."""
+    """A very long line counts as several."""
     with stream:
         for line in iter(lambda: stream.readline(_LONGEST_LINE), ""):
             if (text := line.rstrip()) and not any(noise in text for noise in _NOISE):
@@ -302,5 +301,4 @@ def worker_in(python: str) -> Worker:
 
 
 def warm() -> None:
-    """Does not wait for the imports; a start that fails is reported by the first request."""
     WORKER.warm()

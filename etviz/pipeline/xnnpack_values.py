@@ -64,7 +64,7 @@ _DTYPES: Final = {**_FLOATS, 3: "int8", 4: "uint8"}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A node of the payload; `reads` and `writes` lack constants."""
+    """`reads` and `writes` lack constants."""
 
     at: int
     kind: str
@@ -89,7 +89,7 @@ class PayloadPlace:
 
 
 class PayloadValues:
-    """The values of a delegate's graph that its payload computes."""
+    """Values of a delegate that its payload computes."""
 
     def __init__(self, graph: Graph, payload: UnpackedPayload) -> None:
         self._payload = payload
