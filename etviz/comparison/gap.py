@@ -50,8 +50,8 @@ class Gap:
     the role in `NonFinite`. `unpaired` says why there is no reference; then the metrics are NaN. `scale` is the step of
     the value's grid. `source` is the node of the reference and its output. `noise` and `introduced_noise` are the
     errors that a correct implementation may have, NaN if unknown. `hypothesis` is another setting or weight that gives
-    the runtime's value. `operators` are targets. `rounds` counts executions in a loop, stacked along the first axis; 0
-    outside of loops.
+    the runtime's value. `operators` are the targets that the instruction executes. `failed_metrics` says why metrics
+    have no number. `rounds` counts executions in a loop, stacked along the first axis; 0 outside of loops.
     """
 
     instruction: int

@@ -32,7 +32,7 @@ _LONGEST_LIST: Final = 100_000
 _MOST_AXES: Final = 16
 _MOST_LAYERS: Final = 1000
 _LARGEST: Final = 1 << 31
-"""Limit beyond which sizes, windows and places overflow in kernels; slices use more for an open end."""
+"""Sizes and places beyond overflow in kernels; slices use more for an open end."""
 _MOST_EMPTY: Final = 1 << 20
 """Maximum number of rows of a tensor without elements: some kernels loop over them."""
 

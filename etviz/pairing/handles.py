@@ -37,7 +37,7 @@ _MOST_ROUNDS: Final = 32
 _MOST_TOGETHER: Final = 512
 """Maximum operators that are cut out together."""
 _VIEW: Final = "et_view"
-"""Runtime name of a ``view_copy`` that copies nothing."""
+"""Runtime name of a ``view_copy`` without copy."""
 
 Logged = Mapping[int, "Sequence[TensorRef]"]
 """Tensors by the instruction that logged them; a delegate logs its inputs before its outputs."""

@@ -78,7 +78,7 @@ def blocks(*tensors: torch.Tensor, size: int = BLOCK) -> Iterator[tuple[Floats, 
 
 
 def pairs(*tensors: torch.Tensor) -> Iterator[tuple[Floats, ...]]:
-    """Blocks without the elements that are non-finite in any tensor."""
+    """Blocks without elements that are non-finite in any tensor."""
     for values in blocks(*tensors):
         keep = finite(*values)
         yield values if keep is None else tuple(block[keep] for block in values)

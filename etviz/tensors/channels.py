@@ -1,4 +1,4 @@
-"""The error of a pair of tensors for each index of an axis."""
+"""The error for each index of an axis."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class AxisSums:
 class ChannelError:
     """The error for each index of one axis, in float64.
 
-    `rmse` and `max_abs` are in the tensor's units, NaN without a finite pair; `share` is of the tensor's Σd².
+    `rmse` and `max_abs` are in the tensor's units, NaN without a finite pair; `share` is of the tensor's Σd², 0
+    without an error.
     """
 
     axis: int

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 PATIENCE: Final = 60.0
-"""Seconds that one metric may take for one Inspection."""
+"""Seconds for one metric in one Inspection."""
 _COMBINED: Final = {"mean": sum, "sum": sum, "max": max}
 
 

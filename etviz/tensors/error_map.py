@@ -27,16 +27,16 @@ class ErrorMap:
     Attributes
     ----------
     axes
-        The axes that run down and across; one for a vector, none for a scalar.
+        Axes down and across; one for a vector, none for a scalar.
     index
         Position of the slice on every axis; the entries of `axes` are unused.
     values
         float64, ``(height, width)``. Each cell shows the largest ``|error|`` of its block, or its value of largest
-        magnitude. NaN if the block holds a non-finite element.
+        magnitude, with the sign. NaN if the block holds a non-finite element.
     kinds
         uint8, as `values`: 0 finite, 1 +Inf, 2 −Inf, 3 NaN. A map of the error shows the runtime's first.
     low, high
-        Least and largest finite value of the cells; NaN without one.
+        Least and largest finite cell; NaN without one.
     """
 
     of: str

@@ -1,4 +1,4 @@
-"""Fingerprints: cheap tests of a bad pair of tensors that name the likely class of bug. They are hypotheses.
+"""Fingerprints: cheap tests of a pair of tensors that name the likely class of bug.
 
 A fingerprint predicts the runtime's values p from the reference's. Its score is the explained share of the squared
 error, ``1 − (Σ(q − p)² / (n − k)) / (Σ(q − r)² / n)``: the adjusted coefficient of determination (H. Theil, "Economic
@@ -45,7 +45,7 @@ NAMES: Final = (
     "constant offset",
     "bias",
 )
-"""All fingerprints, the more specific first: this order decides between equal scores."""
+"""The more specific first, which decides between equal scores."""
 
 SETTING: Final = "another setting"
 FORMULA: Final = "another formula"
@@ -56,7 +56,7 @@ _SPECIAL_CASES: Final = {
     "constant offset": ("wrong zero-point",),
     "bias": ("constant offset", "wrong zero-point", "single bad channel"),
 }
-"""Special cases by fingerprint: if one fits equally well, the general one is not reported."""
+"""Special cases: if one fits equally well, the general one is not reported."""
 
 Predict = Callable[[Floats], Floats]
 
@@ -212,7 +212,7 @@ def percent(share: float) -> str:
 def fingerprints(
     reference: torch.Tensor, runtime: torch.Tensor, *, scale: float | None = None, force: bool = False
 ) -> list[Fingerprint]:
-    """Likely classes of bug of a pair, best first; several may apply together.
+    """Likely classes of bug of a pair with a score of `LEAST` or more, best first; several may apply.
 
     Raises `UsageError` if the tensors can't be compared. Pairs that are not finite in both are skipped. `force` also
     tests a pair whose error its precision explains.
@@ -237,7 +237,7 @@ def fingerprints(
 
 
 def is_bad(sums: Sums | Moments, dtype: torch.dtype, scale: float | None) -> bool:
-    """True if an error is larger than the dtype explains; False without comparable elements."""
+    """True if an error is larger than the dtype explains."""
     if not sums.count:
         return False
     name = str(dtype).removeprefix("torch.")
@@ -251,7 +251,7 @@ def _is_general(item: Fingerprint, others: dict[str, Fingerprint]) -> bool:
 
 
 _FEWEST_CLIPPED: Final = 4
-"""Minimum number of elements beyond a bound, since the bound is fitted to them."""
+"""Minimum number of elements beyond a bound, which is fitted to them."""
 
 
 def truncation(pair: TensorPair) -> Iterator[Fingerprint]:
@@ -306,7 +306,7 @@ def offset(pair: TensorPair) -> Iterator[Fingerprint]:
 
 
 def factor(pair: TensorPair) -> Iterator[Fingerprint]:
-    """The same factor everywhere. The two must also be proportional, because unrelated values also look shrunk."""
+    """One factor. The two must be proportional, because unrelated values also look shrunk."""
     m = pair.moments
     if not (m.rr > 0.0 and m.qq > 0.0):
         return
@@ -318,7 +318,7 @@ def factor(pair: TensorPair) -> Iterator[Fingerprint]:
 
 
 def zero_point(pair: TensorPair) -> Iterator[Fingerprint]:
-    """An offset of a whole number of quantization steps; values beyond the range are clipped."""
+    """An offset of whole quantization steps; values beyond the range are clipped."""
     step = abs(pair.scale) if pair.scale else 0.0
     _, r, q = pair.sample
     if not step or not math.isfinite(step) or not len(r):
@@ -356,14 +356,14 @@ def clipping(pair: TensorPair) -> Iterator[Fingerprint]:
 
 
 _AT_BOUND: Final = 0.02
-"""Minimum share of the reference's values at its minimum for a bound like a relu's 0."""
+"""Minimum share of the reference's values at a bound like a relu's 0."""
 FEWEST_EACH: Final = 4
 _SURE: Final = 0.9
 """Minimum score if a number is fitted for each channel."""
 
 
 def bias(pair: TensorPair) -> Iterator[Fingerprint]:
-    """A different offset for each channel; after a relu, only above its bound."""
+    """An offset for each channel; after a relu, only above its bound."""
     at, r, q = pair.sample
     low = float(r.min()) if len(r) else 0.0
     free = r > low if len(r) and np.mean(r == low) >= _AT_BOUND and float(q.min()) == low else np.ones(len(r), bool)
@@ -419,7 +419,7 @@ Order = tuple[int, ...]
 def permutation(pair: TensorPair) -> Iterator[Fingerprint]:
     """The reference with its axes in another order, read in the runtime's shape.
 
-    This covers transposed tensors, and one layout read as another (NHWC as NCHW).
+    Transposed tensors, and one layout read as another (NHWC as NCHW).
     """
     axes = [axis for axis, size in enumerate(pair.shape) if size > 1]
     sizes = [pair.shape[axis] for axis in axes]
@@ -485,12 +485,12 @@ _WIDTHS: Final = (1, 2, 3)
 _LARGEST_IMAGE: Final = 1 << 22
 """Maximum number of spatial positions for a test of the border."""
 _LARGEST: Final = 0.6
-"""Maximum share of the elements in a region that confines an error."""
+"""Maximum size of a region that confines an error, as a share."""
 _WRONG: Final = 0.1
 _CHANCE: Final = 0.05
-"""Maximum probability that chance confines an error to one of the tested regions."""
+"""Maximum probability that chance confines an error to a tested region."""
 _FEWEST_LINES: Final = 32
-"""Minimum number of lines for a single element to count as a channel."""
+"""Minimum number of lines for one element to count as a channel."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The distribution of a pair of tensors, in two passes without memory for large tensors."""
+"""The distribution of a pair of tensors, in two passes without large memory."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def _statistics(about: native.Series, elements: int) -> Statistics:
 
 
 def bin_edges(low: float, high: float, bins: int, *, integers: bool) -> Floats:
-    """Ascending edges from the least to the largest value; bins of integers hold whole numbers."""
+    """Ascending edges; bins of integers hold whole numbers."""
     if not (math.isfinite(low) and math.isfinite(high)):
         low, high = 0.0, 1.0
     if integers and high - low < bins:

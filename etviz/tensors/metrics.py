@@ -1,4 +1,4 @@
-"""The metrics: names, meanings, and their computation from the sums of one pass (`sums.py`)."""
+"""The metrics and their computation from the sums of one pass."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FALSE_ALARMS: Final = 1e-5
 THRESHOLD: Final = 3.0
 """Severity threshold beyond which arithmetic does not explain a difference, for every value and dtype.
 
-The error of three or more independent elements exceeds 3 times its noise with a probability below `FALSE_ALARMS` (χ²
-distribution); for fewer elements the noise is wider.
+Errors of many elements stay below 1 times their noise. The error of three or more independent elements exceeds 3 times
+its noise with a probability below `FALSE_ALARMS` (χ² distribution); for fewer elements the noise is wider.
 """
 SEVERE: Final = 10.0
 """Severity that rounding never reaches, even if the law underestimates it threefold; tables show it in red."""
@@ -99,7 +99,7 @@ class Metrics(dict[str, Metric]):
         """Add a metric: one more column in every Inspection made from now on.
 
         If it raises, or returns anything but a real number, its cell is NaN and the row's `reason` says why. After a
-        minute of work for one Inspection the remaining cells stay NaN.
+        minute of work for one Inspection the remaining cells stay NaN. Other columns are unaffected.
 
         Parameters
         ----------
@@ -260,7 +260,7 @@ TAKEN: Final = frozenset(
         *("runtime_inf", "non_finite", "latency_ms", "status", "reason", "stack", "close", "matches", "amplification"),
     )
 )
-"""Columns of the tables, which no metric may be named after."""
+"""Columns of the tables: no names of metrics."""
 
 EPS: Final = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """Distance from 1 to the next larger number of each floating dtype (IEEE 754)."""
@@ -412,7 +412,7 @@ def _ratio(error: float, unit: float) -> float:
 
 
 def _decibel(signal: float, noise: float, unit: float = 1.0) -> float:
-    """Ratio of two amplitudes in dB by their logarithms, `noise` in units of `unit`."""
+    """Ratio of two amplitudes in dB, `noise` in units of `unit`."""
     if noise == 0.0:
         return math.inf
     if signal == 0.0:

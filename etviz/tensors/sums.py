@@ -66,7 +66,7 @@ def _compiled(reference: torch.Tensor, runtime: torch.Tensor, rtol: float, atol:
 
 
 class _Side:
-    """One of the two tensors, flat; `array` is None if torch has to convert it."""
+    """A flat tensor; `array` is None if torch has to convert it."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.flat = flat(tensor)
@@ -197,10 +197,7 @@ def _distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
 
 
 def _scale(sums: Sums, reference: torch.Tensor, runtime: torch.Tensor) -> None:
-    """Gather the squares again, in units near the largest value, if they became 0 or infinite.
-
-    Powers of two as units divide exactly.
-    """
+    """Gather squares that became 0 or infinite again, in units that are powers of two, which divide exactly."""
     d_unit, r_unit = _unit(sums.max_d), _unit(sums.max_r)
     dd = rr = qq = rq = 0.0
     with np.errstate(invalid="ignore", over="ignore"):

@@ -28,7 +28,7 @@ _WIDEST: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class DelegateCall:
-    """One delegate call, with the ids of the values that it takes."""
+    """One delegate call; `values` are ids."""
 
     instruction: int
     backend_id: str

@@ -145,7 +145,7 @@ _NEEDS = {"OpenvinoBackend": "openvino"}
 
 
 def backend_module(backend_id: str) -> str:
-    """Name of the Python module with a backend's lowering, empty if unknown. Imports nothing."""
+    """Module of a backend's lowering, empty if unknown. Imports nothing."""
     details = getattr(sys.modules.get("executorch.exir.backend.backend_details"), "BackendDetails", None)
     for backend in details.__subclasses__() if details is not None else ():
         if backend.__name__ == backend_id and backend.__module__ != "__main__":
@@ -155,7 +155,7 @@ def backend_module(backend_id: str) -> str:
 
 @functools.lru_cache
 def lowers_here(backend_id: str) -> bool:
-    """True unless a backend's module is unknown or not installed.
+    """True if a backend's module is known and installed.
 
     Other threads call this, so it imports nothing: executorch's packages have circular imports, which deadlock threads.
     """
@@ -173,7 +173,6 @@ def _installed(name: str) -> bool:
 
 
 def runs_here(backend_id: str) -> bool:
-    """True if runtime and machine support a backend."""
     try:
         from executorch.runtime import Runtime
     except ImportError:
@@ -184,7 +183,7 @@ def runs_here(backend_id: str) -> bool:
 def partition_marks(program: ExportedProgram, backend_id: str) -> dict[str, dict[str, Any]]:
     """A partitioner's marks by node name, which its lowering needs.
 
-    XNNPACK marks the quantize and dequantize nodes of an operator.
+    XNNPACK marks an operator's quantize and dequantize nodes.
     """
     if backend_id != "XnnpackBackend" or not any("quantize" in str(node.target) for node in program.graph.nodes):
         return {}

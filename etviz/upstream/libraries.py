@@ -26,9 +26,9 @@ _MODULES: Final = {
     "executorch": ("executorch.extension.llm.custom_ops.custom_ops",),
     "kvcache": ("executorch.extension.llm.cache.update_and_attend",),
 }
-"""By namespace: the modules that register its operators with torch."""
+"""Modules that register a namespace's operators with torch."""
 _SLOW: Final = {("quantized_decomposed", "embedding"): "executorch.exir.passes._quant_patterns_and_replacements"}
-"""By namespace and beginning of a name: a module that only these operators need, since it takes a second."""
+"""Modules that take a second, by namespace and beginning of the names that need them."""
 _KERNELS: Final = {"llama": "extension/llm/custom_ops/*custom_ops_aot_lib.*"}
 """By namespace: executorch's shared library with its kernels.
 

@@ -1,5 +1,5 @@
 # pyright: reportPrivateUsage=false
-"""Names, reads, writes and functional forms of operators, from torch's registry.
+"""Names, reads, writes and functional forms of operators.
 
 Heavy modules are imported on demand: `import etviz` must not load torch.
 """
@@ -90,7 +90,7 @@ def operator_of(target: str) -> Any:
 
 
 def kernel_name(overload: torch._ops.OpOverload) -> str:
-    """The operator's name in the runtime: ``aten::add.out``."""
+    """Name in the runtime: ``aten::add.out``."""
     schema = overload._schema
     return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
 
@@ -108,7 +108,6 @@ def python_operator(target: Any) -> str | None:
 
 
 def branches(node: FxNode, owner: torch.nn.Module) -> list[tuple[str, torch.fx.GraphModule]]:
-    """Names and graphs of a `torch.cond`'s branches."""
     import torch
 
     if node.target is not torch.ops.higher_order.cond:
@@ -118,7 +117,7 @@ def branches(node: FxNode, owner: torch.nn.Module) -> list[tuple[str, torch.fx.G
 
 
 def loop(node: FxNode) -> tuple[str, str, tuple[Any, Any, Any]] | None:
-    """Kind, body, and (carries, rows, operands) of a `torch.map` or `scan` node."""
+    """Kind, body, and (carries, rows, operands) of a loop."""
     import torch
 
     if node.target is torch.ops.higher_order.map_impl:
@@ -204,7 +203,6 @@ def in_order(target: Any, kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], d
 
 
 def operator_overload(target: Any) -> torch._ops.OpOverload | None:
-    """The ATen overload behind an edge or backend operator."""
     import torch
     from executorch.exir.dialects.edge._ops import EdgeOpOverload
 
@@ -214,5 +212,5 @@ def operator_overload(target: Any) -> torch._ops.OpOverload | None:
 
 
 def register_quantized_operators() -> None:
-    """Let undelegated quantize and dequantize be lowered."""
+    """Let undelegated quantize and dequantize be lowered to portable kernels."""
     importlib.import_module("executorch.kernels.quantized")
