@@ -80,7 +80,7 @@ def _lane(state: Mapping[str, Any], at: int) -> dict[str, Any]:
 
 
 def _whole(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """In floating point, by the name of the buffer that holds the numbers."""
+    """In floating point; the name is that of the buffer with the numbers."""
     found: dict[str, torch.Tensor] = {}
     for name, value in state.items():
         if not isinstance(value, torch.Tensor) or value.ndim < 2 or name.endswith((_SCALES, _ZERO_POINTS)):
@@ -94,7 +94,7 @@ def _whole(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 
 class Slots:
-    """The slots of a buffer that calls changed, along every axis."""
+    """The slots of a buffer that calls changed."""
 
     def __init__(self) -> None:
         self._changed: list[list[list[int]]] = []
@@ -126,7 +126,7 @@ class Slots:
         return next((at for at in range(1, len(self._sizes) - 1) if at != self.axis), None)
 
     def written(self) -> dict[int, tuple[int, int]]:
-        """By slot: the call that wrote it last, and the position of its token."""
+        """By slot: the call that wrote it last, and its token's position."""
         found: dict[int, tuple[int, int]] = {}
         axis = self.axis
         if axis is None:
@@ -186,7 +186,6 @@ def _entries(
 
 
 def table(found: Mapping[str, Mapping[str, Sequence[Any]]]) -> pd.DataFrame:
-    """The rows of `Decode.cache`."""
     parts = []
     numbers: dict[str, int] = {}
     for name, columns in found.items():
@@ -205,7 +204,7 @@ def table(found: Mapping[str, Mapping[str, Sequence[Any]]]) -> pd.DataFrame:
 
 
 def first_beyond(cache: pd.DataFrame) -> pd.Series[Any] | None:
-    """The earliest call, then the first layer; None without any."""
+    """The earliest call, then the first layer."""
     beyond = cache[cache["since"].notna() | cache["rmse"].isna()]
     if beyond.empty:
         return None

@@ -200,7 +200,7 @@ class _Writer:
             self.waiting.append(self.driver.step(self.ids, len(self.ids) - 1))
 
     def positions(self) -> list[Position]:
-        """The first ones if several calls give a position's logits."""
+        """If several calls give a position's logits, the first ones count."""
         found: dict[int, Position] = {}
         for at, (call, logits) in enumerate(zip(self.calls, self.outputs, strict=True)):
             for position, row in rows_of(call, logits):
@@ -210,7 +210,7 @@ class _Writer:
 
 
 def rows_of(call: Call, logits: torch.Tensor) -> list[tuple[int, int]]:
-    """``(position, row of the logits)`` of a call: a row for each token, or one for the last."""
+    """``(position, row of the logits)``: a row for each token, or one for the last."""
     count, rows = len(call.ids), len(logits)
     if rows >= count:
         return [(call.position + row, row) for row in range(count)]

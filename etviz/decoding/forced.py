@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from etviz.evaluation.replay import Replay
 
 _TOGETHER: Final = 256 << 20
-"""Bytes of values of the lanes that are evaluated side by side."""
+"""Bytes of values of lanes that are evaluated side by side."""
 Follow = Callable[["torch.Tensor | None"], "Sequence[Any] | None"]
 """Takes the logits of the last call, None at first; returns the flat inputs of the next call, None at the end."""
 
 
 @question
 def follow(replay: Replay, ask: Follow) -> int:
-    """Evaluate the reference call after call, with its state; return the most bytes that the values of a call took."""
+    """Evaluate the reference with its state; return the most bytes that the values of a call took."""
     evaluator, last = replay.fresh(), None
     while (inputs := ask(last)) is not None:
         last = logits_of(evaluator.run(inputs, replay=False))
@@ -75,8 +75,6 @@ def _add(lanes: Lanes, logits: torch.Tensor, rows: Sequence[_Row]) -> None:
 
 
 class _Kind:
-    """The differences of one row in lanes of one kind."""
-
     def __init__(self) -> None:
         self.spread = Spread()
         self._variances: list[float] = []

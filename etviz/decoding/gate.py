@@ -46,7 +46,6 @@ class TokenLimits:
 
 
 def check_tokens(run: Decode, limits: TokenLimits) -> CheckResult:
-    """A case for each limit, and one for NaN and Inf."""
     kl, ratio, flips = run.kl["value"], run.perplexity["value"], run.faulty_flips
     found = {
         "KL divergence": _kl(run, limits),

@@ -215,7 +215,6 @@ def _after_reset(
 
 
 def _methods(checker: _Checker, driver: Driver, ids: Sequence[int], plain: Way) -> Iterator[Any]:
-    """The state that one method wrote is seen by another."""
     name, others = "methods share their state", {} if driver.stateless else checker.session.other_drivers()
     if not others or len(ids) <= 1:
         yield _skipped(name, "no other method takes tokens and keeps a state" if not others else "one token")
@@ -292,8 +291,6 @@ def _context(checker: _Checker, driver: Driver, ids: Sequence[int]) -> Iterator[
 
 
 class _Checker:
-    """Runs ways to feed a sequence, and compares their logits."""
-
     def __init__(self, session: Session) -> None:
         self.session = session
         self._known: dict[int, tuple[tuple[Call, ...], list[torch.Tensor]]] = {}
@@ -351,7 +348,7 @@ class _Checker:
         return known[1]
 
     def _where(self, plain: Way, other: Way) -> tuple[str, str, str]:
-        """The first module whose values differ between two ways in the reference, and its operator."""
+        """The first module whose reference values differ between two ways, and its operator."""
         if not other.one_method:
             names = ", ".join(sorted({call.method for call in other.calls if call.method}))
             return "", "", f"{names} and {self.session.subject.method} do not see the same state"
@@ -377,7 +374,7 @@ def _severity(rmse: float, noise: float) -> float:
 
 
 def _by_position(way: Way, logits: Sequence[torch.Tensor]) -> dict[int, tuple[int, torch.Tensor]]:
-    """The number of the call and the row of its logits; the first call that gives one counts."""
+    """The first call that gives a position counts."""
     found: dict[int, tuple[int, torch.Tensor]] = {}
     for number, (call, values) in enumerate(zip(way.calls, logits, strict=True)):
         if number >= way.first:
@@ -388,7 +385,7 @@ def _by_position(way: Way, logits: Sequence[torch.Tensor]) -> dict[int, tuple[in
 
 @question
 def values_of(replay: Replay, calls: Sequence[Sequence[Any]], first: int) -> list[list[list[Any]]]:
-    """The reference's last value of each module, for each call from the `first` on: module, operator, value."""
+    """The last value of each module, for each call from the `first` on: module, operator, value."""
     evaluator = replay.fresh()
     found: list[list[list[Any]]] = []
     for number, inputs in enumerate(calls):
@@ -409,7 +406,7 @@ def values_of(replay: Replay, calls: Sequence[Sequence[Any]], first: int) -> lis
 def _rows_by_module(
     calls: Sequence[Sequence[Sequence[Any]]], counts: Sequence[int]
 ) -> dict[str, tuple[str, dict[int, torch.Tensor]]]:
-    """By module, its operator and the values of each position, where the second axis is that of positions."""
+    """By module, its operator and the values of each position; the second axis is that of positions."""
     found: dict[str, tuple[str, dict[int, torch.Tensor]]] = {}
     position = 0
     for call, count in zip(calls, counts, strict=True):

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 COLUMNS: Final = ("stage", "against", "kl", "agreement", "max_abs", "severity", "wer", "worst", "differs")
 _HEAD: Final = ("stage", "KL", "same token", "max Δ", "Δ / noise", "WER", "differs first in")
 _FLOATS: Final = ("original", "eager", "exported")
-"""Stages before quantization."""
 _STYLE: Final = (
     "body{font:14px system-ui;margin:2em;max-width:60em}table{border-collapse:collapse}"
     "td,th{padding:.3em .8em;border-bottom:1px solid #ddd;text-align:right}"
@@ -153,7 +152,7 @@ class PortCard:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """The logits, a row for each position; None where they are not known, for a reason."""
+    """A row for each position; None where the logits are not known."""
 
     name: str
     logits: torch.Tensor | None
@@ -262,7 +261,7 @@ def _rows(calls: Sequence[Call], logits: Sequence[torch.Tensor]) -> torch.Tensor
 
 @question
 def stage_logits(replay: Replay, calls: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """By form: stage, its calls' logits, and why these are not known; the lowered program is last."""
+    """By form: stage, its calls' logits, and the reason without them; the lowered program is last."""
     makers = dict(replay.stages) | {"lowered": replay.fresh}
     if replay.fresh_float is not None:
         named = {"quantized" if name == "exported" else name: make for name, make in makers.items()}
@@ -283,7 +282,7 @@ def _table(
     compared: Parity,
     decode: Callable[[list[int]], str] | None,
 ) -> pd.DataFrame:
-    """`noise` has the rounding of the float model (True) and of the program, for stages after these."""
+    """`noise` has the rounding of the float model (True) and of the program."""
     rows: list[dict[str, Any]] = []
     before: _Stage | None = None
     best = stages[0].logits.argmax(1) if stages[0].logits is not None else torch.empty(0)

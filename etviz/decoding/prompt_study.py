@@ -113,7 +113,6 @@ class TokenTask:
     def over_prompts(
         self, program: Any, prompts: Any, executor: Executor | int | str | None, **lowering: Any
     ) -> PromptStudy:
-        """In chunks on an executor; see `etviz.study`."""
         words = tokenizer_of(self.options.get("tokenizer"))
         ids = [words.ids(prompt, number) for number, prompt in enumerate(listed(prompts))]
         folder, method, strict = Scratch(), lowering.pop("method"), bool(lowering.pop("strict"))

@@ -1,4 +1,4 @@
-"""One prompt, decoded: its calls, and the logits of both sides at every position."""
+"""One prompt, decoded: its calls, and the logits of both sides."""
 
 from __future__ import annotations
 
@@ -39,10 +39,9 @@ class Position:
 class Decoded:
     """One prompt with the tokens that the reference continued it with.
 
-    `ids` begin with the `prompted` ones of the prompt. `reference` and `runtime` are logits, a row for each of
-    `positions`. `peak` is bytes of the values of one call of the reference. `rounding` is, for each position, noise of
-    the reference's own logits, if they were stored in few bits. `noise` is that of `noise_of_logits`, empty until
-    measured.
+    `ids` begin with the `prompted` ones. `reference` and `runtime` are logits, a row for each of `positions`. `peak` is
+    bytes of the values of one call of the reference. `rounding` is noise of the reference's own logits, if they were
+    stored in few bits. `noise` is that of `noise_of_logits`, empty until measured.
     """
 
     ids: tuple[int, ...]
@@ -78,7 +77,7 @@ class Decoded:
         return found[list(COLUMNS)]
 
     def _noise(self) -> tuple[list[float], list[float]]:
-        """For each position: the noise of all logits, and of the difference of two."""
+        """The noise of all logits, and of the difference of two."""
         if not self.noise:
             return [math.nan] * len(self.positions), [math.nan] * len(self.positions)
         measured = [self.noise[item.call][item.row] for item in self.positions]

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from etviz.inspection import Inspection
 
 Call = tuple[int, int]
-"""Prompt and number of a call."""
 _HEIGHT: Final = 900
 """Pixels: tokens and maps stand above the rows."""
 
@@ -132,7 +131,7 @@ class DecodeView(ViewState):
         return layer_map(prompt, len(sequence.calls), gaps)
 
     def _caches(self) -> list[Map]:
-        """The worst severity by layer and position, if the cache is known."""
+        """The worst severity by layer and position."""
         known = self.decode.known_cache
         if known is None or known.empty:
             return []

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 _TOGETHER: Final = 25
 """Maximum number of runs of one load, so that differences between loads show as well."""
 KEPT: Final = 8
-"""Number of deviating runs whose values are kept."""
 _LANES: Final = (64, 32, 16, 8, 4)
 """Widths of vectors that `where` looks for."""
 _COLUMNS: Final = (

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Input
 
 _SPREAD: Final = 1 << 24
-"""Maximum number of elements of memory that a strided input may span."""
+"""Maximum number of elements that a strided input may span."""
 _PATIENCE: Final = 100
 """Number of errors in a row that end an iterator."""
 
@@ -44,7 +44,6 @@ class Entry:
 
 
 def entries(inputs: Any, takes: Sequence[Input], labels: Sequence[Any] | None = None) -> Iterator[Entry]:
-    """`labels` replace the items' labels."""
     index = 0
     for name, item, problem in _items(inputs):
         if problem:

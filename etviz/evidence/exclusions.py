@@ -1,4 +1,4 @@
-"""Classes that keep operators in float or off a backend; a suggestion prints them, so they do not use etviz."""
+"""A suggestion prints these classes, so they do not use etviz."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def keep_in_float_class() -> type:
     from torchao.quantization.pt2e.quantizer import Quantizer
 
     class KeepInFloat(Quantizer):
-        """Quantizes like another quantizer, except for some operators of the exported model."""
+        """Quantizes like another quantizer, except for some operators."""
 
         def __init__(self, quantizer: Any, names: Iterable[str]) -> None:
             super().__init__()
@@ -41,7 +41,7 @@ def keep_off_backend_class() -> type:
     from executorch.exir.backend.partitioner import Partitioner, PartitionResult
 
     class KeepOffBackend(Partitioner):
-        """Delegates like another partitioner, except for some operators of the exported model."""
+        """Delegates like another partitioner, except for some operators."""
 
         def __init__(self, partitioner: Any, names: Iterable[str]) -> None:
             super().__init__()

@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 PROCESSES: Final = "processes"
 GUARD: Final = 'Each process imports the script, so the script has to do its work below if __name__ == "__main__"'
 _PAYS: Final = 60.0
-"""Seconds of remaining work from which new processes pay: each imports torch and starts a child process."""
+"""Seconds of remaining work from which new processes, which import torch, pay."""
 _WIDTH: Final = 8
-"""Number of workers assumed of an executor of unknown size."""
 
 
 class CallingThread(Executor):
-    """Does each task in the calling thread."""
+    """Works in the calling thread."""
 
     is_here: Final = True
 
@@ -79,7 +78,7 @@ def runs_a_script() -> bool:
 
 
 def _crosses(*work: Any) -> bool:
-    """True if new processes can do the work: it can be pickled, and they would not import a script."""
+    """The work can be pickled, and new processes would not import a script."""
     if runs_a_script():
         return False  # only the script knows whether it guards what it does at its top level
     try:
@@ -112,8 +111,7 @@ def _cores() -> int:
 def executor_of(given: Executor | int | str | None, pieces: int | None = None) -> Generator[tuple[Executor, int]]:
     """The executor and its number of workers; a `UsageError` for an unknown one.
 
-    `given`: None for this process, and for new ones where they pay; a number of processes, or ``"processes"``; any
-    object with ``submit``.
+    None stays in this process until new ones pay; ``"processes"`` takes one for each core.
     """
     if given is None:
         if pieces is None or _cores() < 2:

@@ -1,4 +1,4 @@
-"""A chunk of a study: some inputs, run and compared with the reference, in any process."""
+"""A chunk of a study, run and compared with the reference, in any process."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ if TYPE_CHECKING:
 
 FAILED, COMPARED = "failed", "compared"
 WORST_BY: Final = ("severity", "introduced_severity", "rmse")
-"""Metrics whose worst input of each operator is kept."""
 OUTPUT_METRICS: Final = ("rmse", "max_abs", "rel_l2", "sqnr_db", "severity")
-"""Metrics of the worst final output in a row of `Study.inputs`."""
 FLOAT_METRICS: Final = ("rmse", "max_abs", "rel_l2", "sqnr_db")
 """Without the severity, since a quantized program rounds differently."""
 _OPENED: Final = 8
@@ -84,10 +82,7 @@ class Work:
 
 @dataclass(slots=True)
 class Measured:
-    """`gaps` has, by `gap_columns`, one item for each value of each input; `runs` a row for each input.
-
-    `operators` are the rows of `operators_of`, empty if no input could be run.
-    """
+    """`gaps` has, by `gap_columns`, one item for each value of each input; `runs` a row for each input."""
 
     gaps: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     runs: list[dict[str, Any]] = field(default_factory=list)
@@ -179,7 +174,7 @@ def _noise(pieces: Sequence[Ran], work: Work) -> KnownNoise:
 
 
 class Ahead:
-    """Runs the next chunk in a thread, while this one measures the chunk before."""
+    """Runs the next chunk while this thread measures the chunk before."""
 
     def __init__(self) -> None:
         self._thread, self._cancel = ThreadPoolExecutor(1, "etviz runs ahead"), threading.Event()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _DELETE: Final = "delete it, and study again"
 _ROOM: Final = 64 << 20
 _PER_BYTE: Final = 256
-"""Maximum bytes of memory for each byte of a file, beside `_ROOM`: a file holds equal numbers once."""
+"""Maximum bytes of memory for each byte of a file, which holds equal numbers once."""
 _CODECS: Final = ("UNCOMPRESSED", "SNAPPY")
 """Others may unpack a small file to gigabytes."""
 _WHOLE: Final = ("input", "instruction", "output", "compared", "nonfinite", "worst_instruction")
@@ -39,19 +39,17 @@ _TEXTS: Final = (
     *("kind", "op", "backend", "reference_ops", "module", "source", "stack", "metric"),
 )
 _TRUTH: Final = "matches"
-"""Column of truth values; other columns hold numbers."""
 TAKEN: Final = (*_WHOLE, *_TEXTS, _TRUTH)
 _NEEDED: Final[Mapping[str, Sequence[str]]] = {
     "operators.parquet": ("instruction", "output"),
     "runs": ("input", "name", "status", "reason", "content"),
     "gaps": ("input", "instruction", "output"),
 }
-"""Columns of a table, or of the tables in a folder."""
+"""Of a table, or of the tables in a folder."""
 _WORKER: Final = Worker("etviz.evidence.parquet")
 
 
 def are_noted(paths: Sequence[Path]) -> bool:
-    """True if no child process has to read the tables first."""
     return options.isolation == "never" or (options.isolation == "auto" and is_noted(_alike(paths)))
 
 
@@ -138,10 +136,7 @@ def _foreign(file: ParquetFile, needed: Sequence[str]) -> str:
 
 
 def _immodest(file: ParquetFile, data: bytes) -> str:
-    """Why a file takes too much memory for its size, or an empty string.
-
-    A few bytes can stand for any number of equal values.
-    """
+    """Why a file takes too much memory for its size: a few bytes can stand for any number of equal values."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

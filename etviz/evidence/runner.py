@@ -1,4 +1,4 @@
-"""Runs a study: inputs in chunks, the work on any executor, the results into the study's folder."""
+"""Runs a study: inputs in chunks, on any executor, into the study's folder."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ def _chunks(source: Iterator[Entry], size: int, work: Work, done: Collection[int
 
 
 def _with_next(chunks: Iterator[_Chunk]) -> Iterator[tuple[_Chunk, _Chunk | None]]:
-    """Each chunk and the next; an error of the latter is raised after the former is done."""
+    """An error of the next chunk is raised after the one before is done."""
     chunk = next(chunks, None)
     while chunk is not None:
         following, problem = None, None

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from etviz.loading.paired import Paired
 
 BUFFER: Final = 32 << 20
-"""Bytes of debug buffer that the executions of one load may fill."""
+"""Bytes of debug buffer for the executions of one load."""
 NAMING: Final = ("kind", "op", "backend", "reference_ops", "module", "source", "name")
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """Executions of a program; the folder has their files."""
+    """The folder has the executions' files."""
 
     inputs: Sequence[Sequence[Any]]
     paired: Paired
@@ -51,7 +51,7 @@ class Running:
     def run(
         self, inputs: Sequence[Sequence[Any]], timeout: float | None = None, cancel: threading.Event | None = None
     ) -> Ran:
-        """Execute the program on flat inputs, in one load; the caller removes the folder.
+        """The caller removes the folder.
 
         An `ExecutionError` if the program fails, or is executed another number of times.
         """

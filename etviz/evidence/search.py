@@ -59,7 +59,7 @@ class Simulation:
         self.trials = 0
 
     def error(self, kept: Sequence[Unit]) -> float:
-        """RMSE of the first output over all inputs with some units in float."""
+        """RMSE of the first output over all inputs."""
         from etviz.pipeline.lower import flatten
 
         self.trials += 1

@@ -39,7 +39,6 @@ _ABOUT: Final = "study.json"
 _CHECKSUMS: Final = "checksums.txt"
 _BATCH: Final = 64
 _LARGEST: Final = 1 << 20
-"""Maximum bytes of a description."""
 _ADVICE: Final = "give a folder that etviz.study() wrote, or an empty one"
 _DELETE: Final = "delete it, and study again"
 _KINDS: Final = {"metrics": list, "tasks": list, "program": dict, "method": str, "title": str}
@@ -64,7 +63,7 @@ class Store:
     def claim(self) -> None:
         """Keep other writers out until `release` or the end of this process.
 
-        A `UsageError` if another process writes to it, an `ArtifactError` if it can't be written to.
+        `UsageError` if another process writes, `ArtifactError` if the folder can't be written to.
         """
         from filelock import FileLock, Timeout
 
@@ -112,7 +111,6 @@ class Store:
         return about
 
     def begin(self, about: Mapping[str, Any]) -> None:
-        """A `UsageError` if the folder holds another study."""
         about = {"format": FORMAT, "version": VERSION, **about}
         before = self.about()
         if not before:
@@ -140,7 +138,6 @@ class Store:
         return Subject(files, subject.method, subject.title)
 
     def subject(self) -> Subject:
-        """An `ArtifactError` if the folder lacks the program."""
         about = self.about()
         named = about.get("program")
         if (

@@ -1,4 +1,4 @@
-"""The program that a study runs: its files, its inputs, its executions."""
+"""The program that a study runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph
 
 FILES: Final = {"pte": "model.pte", "record": "model.etviz", "etrecord": "etrecord.bin", "data": "model.ptd"}
-"""Names that `etviz.debug` gives to files, by kind."""
 _BLOCK: Final = 1 << 20
 
 
@@ -63,7 +62,6 @@ class Subject:
         return {kind: digest(path) for kind, path in self.files.items()}
 
     def graph(self) -> Graph:
-        """A `UsageError` if there is neither a record nor an ETRecord."""
         if "record" in self.files:
             graphs = read_record(self.files["record"]).graphs
             if self.method in graphs:
@@ -93,7 +91,7 @@ class Subject:
         return execute(self.pte, inputs, method=self.method, timeout=timeout, cancel=cancel, **given)
 
     def pair(self, run: ChildRun | RunFiles, base: Paired | None = None) -> Paired:
-        """`base`, the result of an earlier run, saves reading and checking the record again."""
+        """`base`, the result of an earlier run, saves reading the record again."""
         if run.etdump is None:
             raise UsageError("the run wrote no ETDump")
         if base is None:
@@ -126,9 +124,9 @@ def inspect_run(subject: Subject, values: Sequence[Any], what: str) -> Inspectio
 def subject_of(
     program: Any, example: Sequence[Any] | None, folder: Path, method: str | None, **lowering: Any
 ) -> Subject:
-    """A model is lowered for the input `example` into `folder`.
+    """A model is lowered for `example` into `folder`.
 
-    A `UsageError` for anything else or a missing file, a `LoweringError` if upstream refuses the model.
+    `UsageError` for anything else or a missing file, `LoweringError` if upstream refuses the model.
     """
     given = {name: value for name, value in lowering.items() if value is not None}
     if isinstance(program, Inspection):

@@ -51,7 +51,6 @@ def accuracy(expected: Sequence[Any], found: Sequence[Any], label: Any = None) -
 
 
 TASKS: Final[dict[str, Task]] = {"top1": top1, "top5": top5, "margin": margin, "kl": kl, "accuracy": accuracy}
-"""By name, for ``task=`` of `etviz.study`."""
 
 
 def choose(task: Any, columns: Collection[str], tables: str) -> dict[str, Task]:

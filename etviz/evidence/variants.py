@@ -1,4 +1,4 @@
-"""A variant of a lowered model: its error against the float model, its latency, its size."""
+"""A variant of a lowered model: its error, its latency, its size."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 Values = tuple[Any, ...]
 LOWERING: Final = ("partitioner", "quantizer", "calibration", "strict")
-"""Keys of a recipe that are arguments of `etviz.debug`."""
 ELSEWHERE: Final = ("python", "model")
-"""Keys of a recipe that name another environment."""
 NUMBERS: Final = (*FLOAT_METRICS, "worst_rmse", "latency_ms", "size_bytes")
 ROUNDS: Final = 5
 """Rounds of latency measurement; the variants take turns in each."""
@@ -39,10 +37,7 @@ _EXECUTIONS: Final = 20
 
 @dataclass(slots=True)
 class Variant:
-    """A lowered model and its measurements; `outputs` by input.
-
-    `emulated` is the reference implementation that ran delegates of a backend that the runtime lacks.
-    """
+    """`outputs` are by input; `emulated` is the reference implementation that ran delegates."""
 
     subject: Subject
     outputs: list[list[Any]]
