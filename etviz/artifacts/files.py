@@ -394,6 +394,8 @@ def check_target(path: PathLike, what: str) -> Path:
 def _unwritable(path: PathLike, what: str, error: OSError) -> ArtifactError:
     if error.errno in (errno.EACCES, errno.EPERM):
         return ArtifactError(path, "no permission to write to it", "choose another file")
+    if isinstance(error, BrokenPipeError):
+        return ArtifactError(path, f"whoever read {what} went away", "let it read to the end")
     reason = error.strerror or type(error).__name__
     return ArtifactError(path, f"{what} can't be written ({reason})", "free some space, or choose another folder")
 

@@ -148,11 +148,19 @@ def main() -> NoReturn:
     sys.exit(status)
 
 
+def _without_reader() -> NoReturn:
+    """End without a word, as other tools do whose reader went away."""
+    sys.stderr.close()
+    sys.exit(_NO_READER)
+
+
 def _status(arguments: list[str]) -> int | None:
     try:
         with contextlib.nullcontext() if "--verbose" in arguments else quietly():
             return app(arguments, prog_name="etviz", standalone_mode=False)
     except EtvizError as error:
+        if isinstance(error.__cause__, BrokenPipeError):
+            _without_reader()
         if _verbose:
             traceback.print_exc()
         hint = " --verbose shows the trace." if isinstance(error, UnexpectedError) and not _verbose else ""
@@ -160,8 +168,7 @@ def _status(arguments: list[str]) -> int | None:
     except (BrokenPipeError, SystemExit) as end:
         if isinstance(end, SystemExit) and end.code != 1:  # completion is shown
             raise
-        sys.stderr.close()  # whoever reads the output went away, of which typer and rich make a status 1
-        sys.exit(_NO_READER)
+        _without_reader()  # typer and rich make a status 1 of it
     except (KeyboardInterrupt, typer.Abort):
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the exit status 1 means that a check failed

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,21 @@ def test_a_file_that_is_not_whole_yet_is_for_its_owners_eyes(tmp_path: Path) -> 
         assert stat.S_IMODE(partial.parent.stat().st_mode) == 0o700
         assert partial.parent.parent == tmp_path
         partial.write_text("half")
+
+
+def test_a_reader_that_goes_away_is_no_full_disk(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def read_a_byte() -> None:
+        with pipe.open("rb", buffering=0) as file:
+            file.read(1)
+
+    reader = threading.Thread(target=read_a_byte)
+    reader.start()
+    with pytest.raises(ArtifactError, match="whoever read the report went away"), whole_file(pipe, "the report") as new:
+        new.write_bytes(bytes(1 << 20))
+    reader.join()
 
 
 def test_a_link_in_a_folder_of_others_is_replaced_and_not_followed(tmp_path: Path) -> None:
