@@ -44,7 +44,7 @@ _load, __dir__, __all__ = lazy_loader.attach(
 
 
 def __getattr__(name: str) -> object:
-    """Load a name; the collector, which would walk through all of torch meanwhile, waits."""
+    """Load a name with the collector paused: it would walk through all of torch meanwhile."""
     paused = gc.isenabled()
     gc.disable()
     try:

@@ -315,7 +315,6 @@ _OF_ALL: Final = (
     *("delegate_metadata_parser", "delegate_time_scale_converter", "source_time_scale", "introduced", "metrics"),
     "reference",
 )
-"""Arguments of `load` that hold for every one of several programs."""
 
 
 def _load_programs(programs: Mapping[str, Any], named: Mapping[str, Any]) -> Inspection:
@@ -431,10 +430,7 @@ def _analysis(findings: Findings) -> Analysis:
 
 
 def _inspection(analysis: Analysis, read_method: Callable[[str], ViewState] | None = None) -> Inspection:
-    """The background zoom stops when no object and no view of it is left.
-
-    A zoom executes what the `.pte` holds for a delegate, so it starts unasked only for files written here.
-    """
+    """A zoom executes what the `.pte` holds for a delegate, so it starts unasked only for files written here."""
     analysis.unfold()
     view = ViewState(analysis, read_method)
     files = [path for kind, path in analysis.findings.files.items() if kind in ("pte", "record", "etrecord", "data")]

@@ -1,1 +1,1 @@
-"""analysis."""
+"""Everything computed from one comparison."""

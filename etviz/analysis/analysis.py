@@ -1,7 +1,4 @@
-"""One executed program compared with its reference, and everything computed from the findings on demand.
-
-It knows no view; views connect to `Analysis.changed`.
-"""
+"""One executed program compared with its reference, and everything computed from it on demand; views listen to it."""
 
 from __future__ import annotations
 
@@ -67,13 +64,12 @@ class Change:
 
 
 class Changes:
-    """Calls every listener on every change; a listener's method does not keep its object alive."""
+    """Calls every listener on every change, on the thread that makes it; its method does not keep its object alive."""
 
     def __init__(self) -> None:
         self._listeners: tuple[weakref.WeakMethod[Callable[[Change], None]], ...] = ()
 
     def connect(self, listener: Callable[[Change], None]) -> None:
-        """Call a method on every change, from the thread that makes it."""
         self._listeners = (*self._listeners, weakref.WeakMethod(listener))
 
     def disconnect(self, listener: Callable[[Change], None]) -> None:
@@ -87,10 +83,7 @@ class Changes:
 
 
 class Analysis:
-    """One executed program, compared with its reference.
-
-    `changed` emits news about introduced gaps, attribution and zooms, from the thread that computed them.
-    """
+    """One executed program, compared with its reference."""
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
@@ -117,16 +110,12 @@ class Analysis:
 
     @property
     def digest(self) -> Summary:
-        """Verdict, facts and notes, of the newest comparison and all zooms."""
         self.findings.check_files()
         return self.finder.summary()
 
     @property
     def gaps(self) -> pd.DataFrame:
-        """A copy with a row for each compared value, labelled by its number.
-
-        Values that backends logged inside their delegates come below the call's.
-        """
+        """A copy; values that backends logged inside their delegates come below the call's."""
         own = self.tables.rows.drop(columns="stack")
         if not self.inside:
             return own
@@ -173,7 +162,7 @@ class Analysis:
     @cached_property
     @during("listing the program")
     def listing(self) -> str:
-        """The lowered program as text, delegates unfolded; `UsageError` if the files do not hold the program."""
+        """`UsageError` if the files do not hold the program."""
         from etviz.evaluation.operators import as_written
         from etviz.graph.listing import as_lowered, format_delegated_graph
 
@@ -198,7 +187,7 @@ class Analysis:
 
     @during("computing introduced errors")
     def compute_introduced(self) -> None:
-        """Compare again with introduced gaps; `PairingError` if the reference can't be computed."""
+        """`PairingError` if the reference can't be computed."""
         with self._lock:
             if self.findings.complete is None or self.rows.tables.compared is not self.findings.compared:
                 return
@@ -291,10 +280,7 @@ class Analysis:
         quiet: bool = False,
         preprocessing: Preprocessing | None = None,
     ) -> Analysis:
-        """Zoom into a row's delegate call; see `Inspection.zoom`.
-
-        `progress` is called with the steps done and their number; setting `cancel` stops the zoom.
-        """
+        """See `Inspection.zoom`; `progress` gets the steps done and their number, setting `cancel` stops the zoom."""
         from etviz.explain.zoom.inner_values import How
 
         self.findings.check_files()
@@ -335,7 +321,7 @@ class Analysis:
             self.changed.emit(change)
 
     def unfold(self) -> None:
-        """Take in what backends logged inside their delegates: values of this run, for which nothing has to run."""
+        """Take in what backends logged inside their delegates in this run."""
         from etviz.explain.zoom.inner_values import How
 
         with self._lock:

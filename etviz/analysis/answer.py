@@ -1,4 +1,4 @@
-"""Did the answer change? The classes or tokens that an output with scores puts first."""
+"""Whether the classes or tokens that an output puts first are the same."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ _PRODUCTS: Final = frozenset(("linear", "addmm", "mm", "bmm", "matmul", "softmax
 
 
 def score_outputs(graph: Graph) -> list[bool]:
-    """True for each output that comes from a product or a softmax, apart from operators with a single input.
-
-    Other outputs, such as a hidden state behind a residual sum, have no best class.
-    """
+    """True for each output that comes from a product or a softmax, apart from operators with a single input."""
     flat = inline(graph).graph
     return [_is_product(flat, name) for name in refs(flat.outputs)]
 
@@ -52,10 +49,7 @@ def is_one_row(value: Any) -> bool:
 
 
 def answer(outputs: Iterable[tuple[Any, Any]]) -> str:
-    """Whether the largest score, and the five largest, are the same at reference and runtime.
-
-    Empty if no output looks like scores, or one holds NaN.
-    """
+    """Whether the largest score, and the five largest, are the same; empty without scores, or if one holds NaN."""
     firsts: list[tuple[int, int]] = []
     alike = fives = 0
     for reference, runtime in outputs:

@@ -35,7 +35,7 @@ _ABOUT: Final = (
 
 
 class Attributions:
-    """The attributions of one program, which depend on the run only, not on zooms."""
+    """Depend on the run only, not on zooms."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -61,11 +61,7 @@ class Attributions:
         about: str = "",
         progress: Progress | None = None,
     ) -> pd.DataFrame:
-        """See `Inspection.attribution`; with `about`, a loss's description, the views show its shares.
-
-        `progress` may raise to stop. A `UsageError` if there is nothing to attribute, or an argument makes no sense, a
-        `PairingError` if the reference can't be evaluated.
-        """
+        """See `Inspection.attribution`; with `about`, a loss's description, the views show its shares."""
         tables = self._rows.tables
         output, run = _choose(tables, output, run)
         if loss is not None and not about:

@@ -1,8 +1,8 @@
-"""The decision which operators are at fault, which verdict, diagnosis, gate and views follow.
+"""Decides which operators are at fault, for verdict, diagnosis, gate and views.
 
 A row is at fault if its operator adds more error than the precision of its value explains (`Gap.level`), and another
-operator reads the value. A row at fault inside a delegate, found by a zoom that is faithful to the run, takes the
-delegate's place, also if the delegate as a whole is below the threshold.
+operator reads the value. A row at fault in a faithful zoom takes its delegate's place, even if the delegate as a whole
+is below the threshold.
 """
 
 from __future__ import annotations
@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Culprit:
-    """A row at fault.
-
-    `row` is its index, as `Rows.find` takes it; `about` its gap row, in which an inner row stands at the instruction of
-    its delegate call; `outer` the delegate call's row, or the row itself.
-    """
+    """A row at fault; `about` is its gap row, in which an inner row stands at the instruction of its delegate call."""
 
     row: int
     place: Located
@@ -67,17 +63,15 @@ class Culprit:
 
     @property
     def shared(self) -> str:
-        """The instructions that may have made the error instead."""
         return shared_with(str(self.about["reason"]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """Who is at fault in the executions of a program.
+    """Who is at fault.
 
-    `run` is the execution with the worst outputs, or the culprit's if nothing diverges in the worst one. `culprit` is
-    the first of that execution. `skipped` names an instruction that was not compared and precedes the first wrong
-    value.
+    `run` is the execution with the worst outputs, or the culprit's if nothing diverges in the worst one. `skipped`
+    names an instruction that was not compared and precedes the first wrong value.
     """
 
     run: int
@@ -143,7 +137,6 @@ def _is_at_fault(tables: Tables, row: int) -> bool:
 
 
 def _skipped(tables: Tables, run: int, culprit: Culprit | None) -> str:
-    """The first instruction that was not compared although the first wrong value follows from it."""
     if not len(tables) or run >= len(tables.compared.runs):
         return ""
     wrong = culprit.instruction if culprit is not None else tables.first_wrong(run)

@@ -1,7 +1,7 @@
 """The diagnosis: what is wrong, where, why, and what to do next, as one JSON object.
 
-``etviz/schemas/diagnosis.schema.json`` is its JSON Schema. A new field keeps the `VERSION`; a changed or removed one
-raises it.
+Its schema is ``etviz/schemas/diagnosis.schema.json``. A new field keeps the `VERSION`; a changed or removed one raises
+it.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def diagnose(
 def _look_inside(analysis: Analysis, timeout: float | None) -> str:
     """Zoom into the delegate at fault; returns why that failed.
 
-    If no operator is at fault, it zooms into delegates whose error reaches their noise: an inner operator may be at
-    fault although the delegate as a whole is below the threshold.
+    If no operator is at fault, an inner one may be all the same: delegates whose error reaches their noise are zoomed
+    into.
     """
     tables, culprit = analysis.tables, analysis.finder.decision().culprit
     if culprit is not None:

@@ -41,7 +41,7 @@ class Finding:
 
 
 class Finder:
-    """Decides what is wrong with a program, for the newest comparison and everything that was zoomed into."""
+    """Decides what is wrong with a program, zooms included."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Finder:
 
     @property
     def known_summary(self) -> Summary | None:
-        """The newest summary that was asked for; computes nothing."""
+        """Computes nothing."""
         return None if self._summary is None else self._summary[1]
 
     def first_divergence(self) -> pd.Series | None:

@@ -35,43 +35,15 @@ class Compared:
 class Findings:
     """The facts about one executed program.
 
-    Attributes
-    ----------
-    methods
-        Names of all methods; empty where only this one can be shown.
-    complete
-        Compares again with introduced gaps; None where they are there, or can't be.
-    with_operators
-        Compares again with functions of the user's for some operators of the reference.
-    reference
-        The form of the program that total gaps are against, None for the lowered one.
-    listing
-        The lowered program, as upstream prints it.
-    refusals
-        Why partitioners left nodes out, by name.
-    delegate_info
-        Backends' remarks on their delegates, by name of the lowered module.
-    constants
-        Constants of the `.pte` that differ from the reference's.
-    notes
-        Missing results, with reasons.
-    program_state
-        State of the `.pte` when it was read (`known_files.identity`).
-    inner_handles
-        By instruction of a delegate call: its backend's identifiers, as text, to debug handles.
-    inside_of_probes
-        By delegate call: largest distance of the probe inside it from the program, None where unknown. Empty where
-        inner values are the run's.
-    call
-        Execution and instruction of the delegate call whose inside this is; None for a whole program.
-    made
-        Model and arguments of the lowering, by `etviz.debug`'s arguments.
-    check_files
-        An `ArtifactError` if files with values have changed.
-    keep_alive
-        A temporary folder that lasts as long as these findings.
-    name
-        The program's name, where several programs belong together.
+    `methods` is empty where only this one can be shown. `complete` compares again with introduced gaps; None where they
+    are there, or can't be. `with_operators` does so with functions of the user's for operators of the reference.
+    `reference` is the form that total gaps are against, None for the lowered program. `refusals` have partitioners'
+    reasons by node, `delegate_info` backends' remarks by lowered module. `program_state` is the `.pte`'s
+    `known_files.identity`. `inner_handles` has by delegate call its backend's identifiers, as text, to debug handles;
+    `inside_of_probes` the largest distance of the probe inside it from the program, None where unknown, empty where
+    inner values are the run's. `call` is the execution and the delegate call whose inside this is. `made` has
+    `etviz.debug`'s model and arguments. `check_files` raises `ArtifactError` if files have changed. `keep_alive` holds
+    a temporary folder.
     """
 
     title: str
@@ -103,12 +75,11 @@ class Findings:
 
     @property
     def shown_method(self) -> str:
-        """The method's name; the program's, where several programs belong together."""
         return self.name or self.method
 
 
 def program_file(findings: Findings) -> str | None:
-    """The `.pte`; None if none was given, or another file has its place now."""
+    """The `.pte`; None without one, or if another file has its place now."""
     path = findings.files.get("pte")
     try:
         return path if path is not None and identity(path) == findings.program_state else None

@@ -1,7 +1,7 @@
 """Joins the events that a backend timed inside a delegate to the delegate's operators.
 
-The join is certain if the backend names the operator. XNNPACK names only the kind, but runs operators in the order of
-the graph. If a kind has as many events as operators, the events are likely these operators, in that order.
+A join is certain if the backend names the operator. XNNPACK names only the kind, but runs operators in graph order: a
+kind with as many events as operators likely has them in that order.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _KINDS: Final = {
 
 
 class JoinedEvent(NamedTuple):
-    """The operator of an event, `CERTAIN` or `LIKELY`."""
+    """`confidence` is `CERTAIN` or `LIKELY`."""
 
     node: Node
     confidence: str

@@ -37,14 +37,11 @@ _LARGEST: Final = 512 << 20
 _PATIENCE: Final = 0.1
 _LAST_WORDS: Final = 5.0
 _TURN: Final = threading.Lock()
-"""One program at a time is zoomed into, so that many loads start one child process."""
+"""One program at a time, so that many loads start one child process."""
 
 
 class Insides(Generic[Inside]):
-    """Zooms into the delegates of one program on a background thread.
-
-    `rows` returns the rows that are due, on the thread; like `zoom`, it does not keep the program alive.
-    """
+    """Zooms on a background thread, which does not keep the program alive; `rows` returns the rows that are due."""
 
     def __init__(
         self,
@@ -59,7 +56,7 @@ class Insides(Generic[Inside]):
         self.problems: dict[int, str] = {}
 
     def begin(self) -> None:
-        """Start the thread, once; it skips delegates with very large weights."""
+        """Starts the thread once; it skips very large weights."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="etviz-look-inside", daemon=True)
@@ -91,10 +88,7 @@ class Insides(Generic[Inside]):
 
     @during("looking inside the delegates")
     def wait(self) -> list[Inside]:
-        """Wait for the thread, zoom into the remaining rows that are due, and return all in program order.
-
-        Raises `ExecutionError` if every zoom failed.
-        """
+        """Zoom into what the thread left, and return all in program order; `ExecutionError` if every zoom failed."""
         thread = self._thread
         while thread is not None and thread.is_alive():
             thread.join(_PATIENCE)  # an interrupt is heard in between
@@ -152,8 +146,8 @@ def _weights(inside: Graph) -> int:
 def settled(tables: Tables, call: Call, inner: Tables, zoom: Zoom) -> Compared | None:
     """The comparison, if the rounding of a delegate's operators explains the delegate's error.
 
-    It does if the zoom is faithful, shows every operator, and no operator introduces more than s times its noise, with
-    s below the threshold. The delegate's error is then at most s times its noise.
+    It does if the zoom is faithful and complete, and no operator introduces more than s times its noise, with s below
+    the threshold: the delegate's error is then at most s times its noise.
     """
     run, instruction = call
     own = {at: gap for at, gap in enumerate(tables.gaps) if (gap.run, gap.instruction) == (run, instruction)}

@@ -1,4 +1,4 @@
-"""The ledger of a program: inputs, time and error of each delegate and each portable kernel."""
+"""Inputs, time and error of each delegate and each portable kernel."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ TimeConverter = Callable[[str, int], float]
 """Milliseconds from the name of an event inside a delegate, and a time of that backend's clock."""
 
 TO_MS: Final = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "cycles": 1.0}
-"""Factor from each time scale to milliseconds; cycles stay cycles."""
+"""Cycles stay cycles."""
 AUTO: Final = "auto"
 """Cycles where a microcontroller's log tells so, else nanoseconds, which ExecuTorch's platforms count."""
 CALLS: Final = ("OPERATOR_CALL", "DELEGATE_CALL")
@@ -65,7 +65,7 @@ _LONGEST_NAME: Final = 80
 
 
 def scale_factor(source_time_scale: Any) -> float:
-    """Milliseconds of one unit, given by name or as upstream's `TimeScale`; `UsageError` for others."""
+    """Milliseconds of one unit; `UsageError` for an unknown one."""
     source_time_scale = getattr(source_time_scale, "value", source_time_scale)
     if source_time_scale == AUTO:
         return TO_MS["ns"]
@@ -120,7 +120,6 @@ def instruction_latency(blocks: Iterable[RunBlock], factor: float) -> dict[int, 
 
 
 def emulated_calls(blocks: Iterable[RunBlock]) -> dict[int, str]:
-    """By instruction of a delegate call that no device made: the emulator."""
     found: dict[int, str] = {}
     for block in blocks:
         events = block.profile
@@ -140,9 +139,8 @@ def total_latency(blocks: Sequence[RunBlock], factor: float) -> float:
 class Profile:
     """The events that the runtime timed.
 
-    `blocks` are the loading and the executions of one method, `factor` milliseconds of one unit of the device's clock.
-    `parser` takes the metadata that a backend attached to each sample of an event (a list of bytes). `converter`
-    converts the clock of a backend's events. `distorted`: values were logged while the times were taken.
+    `factor` is milliseconds of one unit of the device's clock. `parser` takes the metadata of each sample of an event
+    (a list of bytes). `distorted`: values were logged while the times were taken.
     """
 
     blocks: Sequence[RunBlock] = ()
@@ -167,7 +165,6 @@ class Profile:
 
     @cached_property
     def samples(self) -> dict[_Key, _Samples]:
-        """By block, name, instruction, and whether a backend timed the event."""
         return _collect(self)
 
     def ran(self) -> list[set[int]]:
@@ -365,16 +362,8 @@ def _parse(parser: MetadataParser, name: str, metadata: list[bytes]) -> Any:
 class ModuleTotal:
     """Time and error of one module.
 
-    Attributes
-    ----------
-    latency_ms
-        Mean time of one execution: the sum over `instructions`. NaN if no instruction was timed.
-    shared_ms
-        Time of the delegates in `shared`, which compute operators of other modules too; it can't be divided.
-    instructions, shared
-        Ids of the instructions that are all the module's, and of those delegates.
-    worst
-        The gap row to look at first; None if no value was compared.
+    `latency_ms` is the mean time of one execution: the sum over `instructions`, NaN if none was timed. `shared_ms` is
+    the time of the delegates in `shared`, which compute operators of other modules too. `worst` is a gap row.
     """
 
     module: str
@@ -386,10 +375,7 @@ class ModuleTotal:
 
 
 def module_total(graph: Graph, latency: Mapping[int, float], ranked: pd.DataFrame, name: str) -> ModuleTotal:
-    """Time and worst gap of a module (``encoder.layers.0``; empty: the model) and its descendants.
-
-    Raises `UsageError` if no operator comes from that module.
-    """
+    """Time and worst gap of a module (``encoder.layers.0``; empty: the model); `UsageError` if it has no operator."""
     paths = module_paths(graph)
     if name not in paths:
         raise UsageError(

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 class Quantization:
-    """The split of one program; every zoom into a delegate adds rows.
-
-    `whole` is False inside a delegate, because the float model covers the whole program.
-    """
+    """The split of one program; inside a delegate `whole` is False: the float model covers the whole program."""
 
     def __init__(self, rows: Rows, *, whole: bool) -> None:
         self._rows, self._whole = rows, whole
@@ -42,16 +39,11 @@ class Quantization:
 
     @during("splitting the error of quantization")
     def rows(self) -> Mapping[int, RowSplit]:
-        """By row; raises as `frame`."""
         return self._split().rows
 
     @during("splitting the error of quantization")
     def frame(self) -> pd.DataFrame:
-        """See `Inspection.quantization`.
-
-        A `UsageError` if the float model is not known, or nothing was compared, a `PairingError` if one of the two
-        models can't be evaluated.
-        """
+        """See `Inspection.quantization`."""
         return split_frame(self._split(), self._rows.tables.compared.runs)
 
     def _split(self) -> Split:

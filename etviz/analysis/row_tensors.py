@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 class RowPair:
     """The tensors of a row; `missing` says why there is no `reference`.
 
-    `level` is of the introduced error where it is known, else of the total. `hypothesis` is a setting or weight that
-    gives the runtime's value.
+    `level` is of the introduced error where it is known, else of the total.
     """
 
     gap: Gap
@@ -43,7 +42,6 @@ class RowPair:
 
     @property
     def scale(self) -> float | None:
-        """Step of the value's quantization grid."""
         outputs, output = self.gap.node.outputs, self.gap.output
         meta = outputs[output] if output < len(outputs) else None
         return meta.scale if meta is not None else None
@@ -69,7 +67,7 @@ class RowTensors:
 
     @during("fetching the tensors of a row")
     def pair(self, row: Any) -> RowPair:
-        """Computes the reference again where it was not kept; `UsageError` if the row does not exist."""
+        """`UsageError` if the row does not exist."""
         self._check_files()
         place = self._rows.find(row)
         gap = place.gap
@@ -93,7 +91,7 @@ class RowTensors:
         return found if wrong == [place.at] and found is not None and found.name == WEIGHTS else None
 
     def tensors(self, row: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """``(reference, runtime)``; `UsageError` if the row does not exist, or has no reference."""
+        """``(reference, runtime)``; `UsageError` without one."""
         if isinstance(row, pd.Series) and "instruction" not in row and "output" in row:
             return self._final_output(row)
         pair = self.pair(row)

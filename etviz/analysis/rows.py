@@ -24,10 +24,8 @@ Call = tuple[int, int]
 """A delegate call: number of the execution, and of the instruction."""
 
 _NAMING: Final = ("name", "instruction", "op")
-"""Columns without which a Series is no row of gaps."""
 _ADDRESS: Final = re.compile(r"#(\d+)(\.\d+)?(\[\d+\])?(@\d+)?(\s.*)?", re.DOTALL)
 _FIRST: Final = ("name", "share", "severity", "introduced_severity", "rmse", "source")
-"""First columns of `Inspection.worst` and `Inspection.attribution`."""
 _EXPECTED: Final = "a name such as '#22', the path of a module, an index of gaps, or a row of gaps"
 
 
@@ -53,9 +51,9 @@ class Located(NamedTuple):
 
 
 class Rows:
-    """The rows of a program, followed by the rows of zoomed delegates in the order of the zooms.
+    """The rows of a program, then the rows of zoomed delegates in the order of the zooms.
 
-    A new comparison or zoom replaces `tables` or `inside` as a whole, so that no thread sees half of a change.
+    `tables` and `inside` are replaced as a whole, so that no thread sees half of a change.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -66,7 +64,6 @@ class Rows:
         return len(self.tables) + sum(map(len, self.inside.values()))
 
     def parts(self) -> Iterator[tuple[int, Call | None, Tables]]:
-        """Number of the first row, delegate call, and tables: of the program, then of each zoomed delegate."""
         first = 0
         for inside, tables in [(None, self.tables), *self.inside.items()]:
             yield first, inside, tables
@@ -82,9 +79,9 @@ class Rows:
         """Find a row by its name, module, index, `etviz.inspection.Row`, or Series.
 
         A name may be its beginning (``#22``; ``#22[1]`` for the second output, ``#22.3`` for operator 3 inside the
-        delegate call 22, ``#22@1`` for the second execution). A Series has the columns ``name``, ``instruction`` and
-        ``op``. Raises `UsageError` if the row does not exist, if several rows come from the module, or if the Series is
-        of another table.
+        delegate call 22, ``#22@1`` for the second execution). A Series has ``name``, ``instruction`` and ``op``. Raises
+        `UsageError` if the row does not exist, if several rows come from the module, or if the Series is of another
+        table.
         """
         if isinstance(row, pd.Series):
             return self._of_series(row)
@@ -164,7 +161,6 @@ def _same(row: pd.Series, name: str, value: Any, call: Call | None) -> bool:
 
 
 def row_count(name: str, count: int, most: int) -> int:
-    """Raises `UsageError` if the number is negative."""
     if count < 0:
         raise UsageError(f"{name} must be a number of rows, 0 or more, found {count}")
     return min(count, most)

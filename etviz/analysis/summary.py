@@ -108,11 +108,9 @@ def judge_outputs(
     accused: bool = False,
     best: str = "",
 ) -> tuple[str, str]:
-    """Level and verdict of the final outputs; `judged`, by execution: its outputs can be judged.
+    """Level and verdict of the final outputs; `judged` says by execution whether they can be judged.
 
-    If the program does not determine them, they follow from what is `undetermined`. If an operator is `accused`,
-    rounding is not offered as an explanation. The verdict's numbers begin with `best`: whether the largest scores are
-    the same.
+    If an operator is `accused`, rounding is not offered as an explanation. The verdict's numbers begin with `best`.
     """
     unknown = len(judged) - sum(judged)
     if not unknown or len(judged) == 1:  # the notes say why a single execution can't be judged

@@ -1,4 +1,4 @@
-"""The tables of one comparison, all computed from the same gaps."""
+"""The tables of one comparison."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ if TYPE_CHECKING:
 
 
 def address(gap: Gap, call: tuple[int, int] | None) -> RowAddress:
-    """`call` is the delegate call that the row is inside: execution and instruction."""
     if call is None:
         return RowAddress(gap.instruction, -1, gap.output, gap.run)
     return RowAddress(call[1], gap.instruction, gap.output, call[0])
 
 
 class Tables:
-    """The tables of one comparison, which never change."""
+    """Never change."""
 
     def __init__(self, findings: Findings, compared: Compared) -> None:
         self._findings = findings
@@ -52,12 +51,11 @@ class Tables:
 
     @cached_property
     def addresses(self) -> dict[str, int]:
-        """Position of each row by the beginning of its name."""
         return {name.split(" ", 1)[0]: at for at, name in reversed(list(enumerate(self.rows["name"])))}
 
     @cached_property
     def modules(self) -> dict[str, list[int]]:
-        """Positions of the first execution's rows by module, without values that nobody reads."""
+        """Positions of the first execution's rows, without values that nobody reads."""
         found: dict[str, list[int]] = {}
         for at, module in enumerate(self.rows["module"]):
             if module and at not in self.unused and self.gaps[at].run == self.gaps[0].run:
@@ -110,10 +108,7 @@ class Tables:
         return rank(self.rows, by, self.unused)
 
     def limits(self, name: str) -> tuple[list[float], list[float]]:
-        """The severities from which each row deserves a look and is a fault.
-
-        `name` is ``severity`` or ``introduced_severity``; NaN where no severity is either.
-        """
+        """The severities from which each row deserves a look and is a fault; NaN without a severity."""
         pairs = [limits("severity", str(dtype)) for dtype in self.rows["dtype"]]
         return [look for look, _ in pairs], [fault for _, fault in pairs]
 
@@ -127,5 +122,4 @@ class Tables:
 
     @cached_property
     def recall(self) -> References | None:
-        """Computes reference tensors again that the comparison did not keep."""
         return References(self.compared.replay) if self.compared.replay is not None else None

@@ -25,14 +25,13 @@ class WhatIf:
     Attributes
     ----------
     rows
-        The rows whose values were exact: their operators' own values on the runtime's inputs.
+        The rows whose values were exact.
     runs
         Numbers of the executions; in a program with state, the later ones too.
     before, after
-        The final outputs against the reference, in the columns of `Inspection.outputs`: as the runtime had them, and as
-        they would have been.
+        The final outputs against the reference, in the columns of `Inspection.outputs`.
     outputs
-        The final outputs as they would have been, in the order of `after`: tensors and plain values.
+        Those of `after`: tensors and plain values.
     """
 
     rows: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Zooms into delegate calls, and takes rows out of the program to run them alone."""
+"""Zooms into delegate calls, and cuts out rows to run them alone."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Zooms:
         return next(row for row, gap in enumerate(self._rows.tables.gaps) if (gap.run, gap.instruction) == call)
 
     def possible(self, row: Any) -> bool:
-        """True if the delegate call can be zoomed into, as far as known without trying."""
+        """As far as known without trying."""
         place = self._rows.find(row)
         gap, replay = place.gap, self._rows.tables.compared.replay
         if place.inside is not None or replay is None or gap.pairing == "handles" or self.call(row) in self.refused:

@@ -68,7 +68,6 @@ class CallLog:
     cut: str = ""
 
     def inputs(self, method: str | None = None) -> list[Any]:
-        """A method's inputs as `etviz.load` takes them; raises `UsageError`."""
         names = sorted({call.method for call in self.calls})
         if not names or (method is not None and method not in names):
             said = f"the method {method!r}" if method is not None else "a method"

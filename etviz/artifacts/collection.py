@@ -1,6 +1,6 @@
-"""Finds artifacts by their names in a folder, a zip, a gzip file or a device's log with base64.
+"""Finds artifacts by name in a folder, a zip, a gzip file or a device's log with base64.
 
-Archives are untrusted: only plain files are unpacked, up to a limit of size.
+Archives are untrusted: only plain files of limited size are unpacked.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ARCHIVE_ADVICE: Final = "copy the archive again, or unpack it and give the fold
 
 @dataclass(frozen=True)
 class Collection:
-    """`keep_alive` holds the folder of unpacked files; `cycles`: a microcontroller's log reports cycles."""
+    """`keep_alive` holds unpacked files; `cycles`: a microcontroller's log reports cycles."""
 
     paths: dict[str, Path]
     cycles: bool = False
@@ -95,7 +95,6 @@ def may_be_artifact(path: Path) -> bool:
 
 
 def by_name(folder: Path, kind: str, shown: Path | None = None) -> Path | None:
-    """`UsageError` if several files match; messages call the folder `shown`."""
     for pattern in USUAL[kind]:
         found = (path for path in folder.glob(pattern) if path.is_file() and not _NOT.fullmatch(path.name))
         fitting = sorted(path for path in found if path.name == pattern or path.name not in _ALONE)

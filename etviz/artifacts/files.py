@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 
 _NO_DESCRIPTOR: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
-"""Keeps no descriptor of a mapping."""
 ARCHIVE_ERRORS: Final = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError),
     *(NotImplementedError, RuntimeError, OverflowError),
@@ -80,7 +79,7 @@ class MappedFile(mmap.mmap):
         self._path, self._state, self._looked = path, _state_of(state), -math.inf
 
     def check(self) -> None:
-        """`FileChangedError` if the file changed; the known state may be a moment old."""
+        """`FileChangedError`, up to a moment late."""
         if (moment := time.perf_counter()) - self._looked < _MOMENT:
             return
         with contextlib.suppress(OSError):  # it has another name now, or none, and stays as it is
@@ -88,7 +87,7 @@ class MappedFile(mmap.mmap):
         self._looked = moment
 
     def read_into(self, out: memoryview, start: int) -> bool:
-        """Read into `out` without mapping, in half the time; False if the file was renamed or removed."""
+        """Without mapping, in half the time; False if the file was renamed or removed."""
         with contextlib.suppress(OSError), open(self._path, "rb", buffering=0, opener=_without_waiting) as file:
             if self._is_own(os.fstat(file.fileno())):
                 file.seek(start)
@@ -116,7 +115,7 @@ def check_unchanged(data: memoryview) -> None:
 
 
 def open_artifact(path: PathLike, what: str, advice: str) -> MappedFile:
-    """Map a file read-only; messages name it `what` ("an ETDump") and say with `advice` how to make one."""
+    """Map a file read-only; messages name it `what` ("an ETDump") and end with `advice`."""
     name = path_of(path, what)
     try:
         with open_plain(name) as file:
@@ -140,7 +139,6 @@ def open_artifact(path: PathLike, what: str, advice: str) -> MappedFile:
 
 
 def path_of(path: object, what: str) -> str:
-    """Raises `UsageError` if the path is neither `str` nor `os.PathLike`."""
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(name, str):
         raise UsageError(f"{what} must be given by its path, found {type(path).__name__}")
@@ -237,7 +235,7 @@ def stored_bytes(data: memoryview, info: zipfile.ZipInfo) -> memoryview:
 
 
 def stored_at(data: memoryview, info: zipfile.ZipInfo) -> int:
-    """Raises `ValueError` if the member is compressed, encrypted, or missing."""
+    """`ValueError` if the member is compressed, encrypted, or missing."""
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
         raise ValueError(f"the member {info.filename} is compressed or encrypted, not stored as it is")
     head = bytes(data[info.header_offset : info.header_offset + _LOCAL_HEADER])
@@ -250,10 +248,10 @@ def stored_at(data: memoryview, info: zipfile.ZipInfo) -> int:
 
 @contextmanager
 def whole_file(path: PathLike, what: str, *, through: bool = True) -> Generator[Path]:
-    """Yield a temporary path; its content becomes that of `path` at the end, unless an error is raised.
+    """Yield a temporary path, which only the owner can read; it replaces `path` at the end, unless an error is raised.
 
     A link's file is replaced; without `through`, the link. A device, a pipe, and a file whose folder takes no other are
-    written into. Until the end only the owner can read the content. `what` has an article: "the report".
+    written into. `what` has an article: "the report".
     """
     target = check_target(path, what) if through else Path(path)
     try:

@@ -52,7 +52,7 @@ class FlatBuffer:
             raise self.damaged(problem, int(at[np.argmin(ok)]))
 
     def gather(self, at: Ints, dtype: str) -> npt.NDArray[Any]:
-        """An unaligned little-endian scalar at each byte position."""
+        """Little-endian, unaligned."""
         view = self._views.get(dtype)
         if view is None:
             length = max(self.size - np.dtype(dtype).itemsize + 1, 0)
@@ -67,7 +67,6 @@ class FlatBuffer:
         return FlatTables(self, start + self.gather(start, "<u4"))
 
     def text(self, at: int) -> str:
-        """Equal strings share one object."""
         length = int.from_bytes(self.data[at : at + 4], "little")
         end = at + 4 + length
         if end >= self.size or self.data[end] != 0:
@@ -122,7 +121,6 @@ class FlatTables:
         return self._field(index, 1) >= 0
 
     def scalar(self, index: int, dtype: str, default: float = 0) -> npt.NDArray[Any]:
-        """`dtype` is little-endian, for example "<i4"."""
         at = self._field(index, np.dtype(dtype).itemsize)
         values = np.full(len(at), default, dtype)
         rows = at >= 0

@@ -48,11 +48,11 @@ def read_inputs(
 ) -> list[tuple[Any, ...]]:
     """The inputs of each execution that files hold.
 
-    ``.safetensors``, ``.npz`` or a dict in a ``.pt``: one execution, by the names of the method's inputs, else in the
-    order of the numbers in their names, else of their names. ``.npy``: one tensor. ``.pt``: a tensor, or a tuple or
-    list of them; a list of tuples holds several executions. A text file (``input_list.txt``): for each execution a line
-    with paths of raw files (or ``name:=path``) beside it. Anything else is the raw file of one input, which may state
-    its type: ``x.bin:float32:1x3x224x224``. Files with one input each make an execution when there are as many as the
+    ``.safetensors``, ``.npz`` or a dict in a ``.pt``: one execution, by the method's input names, else in the order of
+    the numbers in their names, else of their names. ``.npy``: one tensor. ``.pt``: a tensor, or a tuple or list of
+    them; a list of tuples holds several executions. A text file (``input_list.txt``): for each execution a line with
+    paths of raw files (or ``name:=path``) beside it. Anything else is the raw file of one input, which may state its
+    type: ``x.bin:float32:1x3x224x224``. Files with one input each make an execution when there are as many as the
     method takes.
 
     An `ArtifactError` if a file is too large or has another length than its input, a `UsageError` if a raw file's dtype
@@ -204,7 +204,7 @@ def _listed(path: Path) -> list[list[Path]]:
 
 
 def _beside(path: Path, item: Path) -> Path:
-    """A path below the list's folder only, because a list may come from others."""
+    """Only below the list's folder, because a list may come from others."""
     near, beside, folder = path.parent / item, path.parent / item.name, path.parent.resolve()
     there = [found for found in (near, beside) if os.path.isfile(found)]  # noqa: PTH113 - takes a name of any length
     inside = [found for found in there if found.resolve().is_relative_to(folder)]

@@ -23,7 +23,6 @@ _MOST: Final = 4000
 
 
 def identity(path: PathLike) -> str:
-    """Raises `OSError`."""
     found = Path(path).stat()
     parts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()

@@ -70,7 +70,6 @@ def write_table(table: ProbeTable, path: PathLike) -> None:
 
 
 def read_table(path: PathLike) -> ProbeTable:
-    """`ArtifactError` for impossible numbers, too."""
     try:
         body = parse_json(memoryview(open_artifact(path, "a table of probes", _ADVICE)))
         if not isinstance(body, dict) or body.get("format") != "etviz-probes":

@@ -1,7 +1,6 @@
 """Temporary folders that are removed even if their process is killed.
 
-Each folder is locked while in use; the system unlocks it when its process dies. The next process that makes a folder or
-loads files removes unlocked ones.
+Each folder is locked while in use, and unlocked when its process dies. The next process removes unlocked ones.
 """
 
 from __future__ import annotations
@@ -63,7 +62,6 @@ def _remove(name: str, held: int | None, owner: int) -> None:
 
 
 def _lock(name: str | Path) -> int | None:
-    """None if another process holds the lock, or there are no locks."""
     try:
         import fcntl
 

@@ -106,7 +106,6 @@ class Driver:
 
 
 def of_function(make: Driver | Make, chunk: int | None = None) -> Driver:
-    """`UsageError` if it is no function."""
     if isinstance(make, Driver):
         return make
     if not callable(make):
@@ -117,7 +116,7 @@ def of_function(make: Driver | Make, chunk: int | None = None) -> Driver:
 def of_module(model: torch.nn.Module, longest: int) -> Driver:
     """The driver of a model that is not lowered yet, by the names of its parameters; `UsageError` for other names.
 
-    With a position, it feeds one token a call. Without one, each call takes the whole sequence, filled up to `longest`.
+    With a position, it feeds one token a call; else each call takes the whole sequence, filled up to `longest`.
     """
     import torch
 
@@ -148,7 +147,6 @@ def of_module(model: torch.nn.Module, longest: int) -> Driver:
 
 
 def room_of(program: Program) -> int | None:
-    """Maximum number of positions, by the program's constant methods."""
     names = {method.name for method in program.methods}
     for name in _ROOMS:
         if name in names:

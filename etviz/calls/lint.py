@@ -33,14 +33,7 @@ ERROR, NOTE = "error", "note"
 class WrongCall(NamedTuple):
     """A difference of a call from the expected one.
 
-    Attributes
-    ----------
-    call
-        Number, from 0.
-    what
-        The input, or ``inputs``, ``tokens``, ``reset``, ``window``, ``recording``.
-    level
-        ``error``, or ``note`` for what may be intended.
+    `call` is its number, from 0; `what` the input, or ``inputs``, ``tokens``, ``reset``, ``window``, ``recording``.
     """
 
     call: int
@@ -54,12 +47,7 @@ class WrongCall(NamedTuple):
 class Form:
     """The inputs of a driver's calls, by place.
 
-    Attributes
-    ----------
-    positions
-        The places that depend on the position.
-    padded
-        Number of ids that every call has, filled up; 0 where calls have as many as they feed.
+    `positions` depend on the position; `padded` is the number of ids that every call has, 0 where it varies.
     """
 
     names: tuple[str, ...]
@@ -311,7 +299,6 @@ def _ids(tokens: torch.Tensor, call: RecordedCall, following: RecordedCall | Non
 
 
 def _values(number: int, call: RecordedCall, form: Form, limits: _Limits) -> Iterator[WrongCall]:
-    """Unknown tokens, NaN, and numbers that a quantized input cannot hold."""
     for place, (name, value) in enumerate(zip(form.names, call.inputs, strict=True)):
         if not isinstance(value, torch.Tensor) or not value.numel():
             continue

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from etviz.artifacts.files import PathLike
 
 _TEXTS: Final = 1000
-"""Characters of a prompt in a note."""
 
 
 class Recorder:

@@ -38,7 +38,7 @@ class Session:
     timeout: float | None = None
 
     def runtime(self, calls: Sequence[Call]) -> list[torch.Tensor]:
-        """The calls start from the initial state."""
+        """From the initial state."""
         runs = [flatten(call.inputs) for call in calls]
         subject = self.subject
         given: dict[str, Any] = {"data": subject.files.get("data"), "python": subject.python, "timeout": self.timeout}

@@ -1,4 +1,4 @@
-"""Texts and token ids. What a tokenizer returns is untrusted text."""
+"""Texts and token ids; what a tokenizer returns is untrusted."""
 
 from __future__ import annotations
 
@@ -22,16 +22,13 @@ _HIDDEN: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """Turns text into token ids and back; functions are None without a tokenizer."""
+    """Functions are None without a tokenizer."""
 
     encode: Callable[[str], Sequence[int]] | None = None
     decode: Callable[[list[int]], str] | None = None
 
     def ids(self, prompt: Any, number: int) -> list[int]:
-        """A prompt is a text, a sequence of ids, or a tensor of them.
-
-        `UsageError` if it is neither, is empty, or is a text and there is no tokenizer.
-        """
+        """`UsageError` for an empty prompt, or a text without a tokenizer."""
         given = f"prompt {number}"
         if isinstance(prompt, str):
             if self.encode is None:
@@ -54,7 +51,6 @@ class Tokenizer:
         return ids
 
     def text(self, token: int) -> str:
-        """As `shown`; the number in brackets without a tokenizer, or where it fails."""
         if self.decode is None:
             return f"[{token}]"
         try:

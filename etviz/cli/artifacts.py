@@ -65,10 +65,7 @@ def expanded(
     make: Callable[..., Any],
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Callable[..., None]:
-    """The command with the options of `make` in place of one parameter, which receives the result of `make`.
-
-    `more` are names and types of further options of `make`.
-    """
+    """The command with the options of `make`, and `more`, in place of one parameter, which receives its result."""
     own = inspect.signature(command, eval_str=True).parameters
     named = {
         name: item
@@ -123,7 +120,6 @@ class Artifacts:
         return "cycles" if self.time_scale == "auto" and self.cycles else self.time_scale
 
     def load(self) -> Inspection:
-        """An `EtvizError` if a file is missing, damaged, or does not belong to the others."""
         with doing(f"comparing {self.source.name or self.etdump.name} with its reference"):
             from etviz.api import load
 
@@ -134,10 +130,7 @@ class Artifacts:
 
 
 def find(source: Path, inputs: Sequence[str] | None = None, **given: Path | None) -> Artifacts:
-    """The named artifacts (`given`), and the others of a folder.
-
-    A `UsageError` if there is no ETDump, or several files could be meant.
-    """
+    """The `given` artifacts, and the others of a folder; `UsageError` without an ETDump, or if several files fit."""
     named = {kind: path for kind, path in given.items() if path is not None}
     files = tuple(inputs or ())
     if not is_collection(source):

@@ -29,7 +29,6 @@ _PATIENCE: Final = {True: 0.5, False: 3.0}
 
 @contextmanager
 def doing(what: str) -> Generator[None]:
-    """A terminal's line is taken back."""
     terminal, said = err.is_terminal, threading.Event()
 
     def say() -> None:
@@ -48,7 +47,7 @@ def doing(what: str) -> Generator[None]:
 
 
 def print_json(body: Any) -> None:
-    """Strict JSON on stdout, without colours and without line wrapping."""
+    """Without colours and line wrapping."""
     sys.stdout.write(json.dumps(plain_json(body), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
 
@@ -66,7 +65,7 @@ def plain_text(text: object) -> str:
 
 
 class ShortName:
-    """A name or line of code; its beginning gives way."""
+    """Its beginning gives way."""
 
     def __init__(self, text: object) -> None:
         self._text = printable(text)

@@ -24,7 +24,7 @@ _COLUMNS = ("prompt", "step", "position", "text", "agrees", "margin", "margin_sh
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Prompts and limits that options name."""
+    """Prompts and limits."""
 
     prompts: tuple[Any, ...]
     tokenizer: Path | None
@@ -38,7 +38,6 @@ class Tokens:
         return bool(self.prompts) or self.reference is not None or not self.limits.demand_nothing
 
     def decode(self, program: Path, method: str | None = None, *, forced: bool = True) -> Decode:
-        """Raises `UsageError` if there is no prompt."""
         from etviz.decoding.decode import decode
 
         if not self.prompts and (self.reference is None or self.reference.is_dir()):

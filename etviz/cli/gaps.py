@@ -72,7 +72,7 @@ def headline(inspection: Inspection) -> dict[str, Any]:
 
 
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Unknown numbers are None, infinite ones text."""
+    """For JSON: unknown numbers are None, infinite ones text."""
 
     def value(item: Any) -> Any:
         if isinstance(item, float):

@@ -44,7 +44,6 @@ def info(
 
 
 def describe(files: given.Artifacts) -> dict[str, Any]:
-    """An `EtvizError` if a file is missing or damaged, or belongs to another program than the others."""
     factor = scale_factor(files.clock)
     artifacts = files.open(checked=False)
     methods = artifacts.methods if files.method is None else [artifacts.method(files.method)]

@@ -38,7 +38,6 @@ def is_program(path: Path) -> bool:
 
 
 def needs(path: Path, executions: int = 1) -> dict[str, Any]:
-    """Raises `ArtifactError` for damage."""
     program = bundled_or_plain(path)
     return {
         "path": str(path),

@@ -1,1 +1,1 @@
-"""comparison."""
+"""Compares a run's values with their reference."""

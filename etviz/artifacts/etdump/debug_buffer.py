@@ -37,7 +37,7 @@ _ALIGNMENTS: Final = tuple(1 << power for power in range(13))
 
 
 class DebugBuffer:
-    """A debug buffer, mapped read-only."""
+    """Mapped read-only."""
 
     def __init__(self, path: PathLike) -> None:
         self.path = os.fspath(path)
@@ -134,7 +134,6 @@ class DebugBuffer:
                 raise self._impossible(second, f"overlaps the one at offset {first.offset} of the same execution")
 
     def is_blank(self, refs: Iterable[TensorRef]) -> bool:
-        """True if there are tensors and all their bytes are zero."""
         read = 0
         for start, end in sorted({(ref.offset, ref.offset + self._checked_size(ref)) for ref in refs}):
             for at in range(max(start, read), end, _BLOCK):

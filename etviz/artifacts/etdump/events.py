@@ -39,7 +39,6 @@ class Layout:
 
     @property
     def dtype(self) -> str:
-        """The name in torch, or "unknown(99)"."""
         return scalar_type_name(self.scalar_type)
 
 
@@ -54,9 +53,9 @@ class TensorRef:
 class DebugEvent(NamedTuple):
     """A value that the runtime logged; chain -1 marks the framework's own, without an instruction id.
 
-    `delegate_debug_id` is the backend's identifier of a value inside a delegate. `kind` is "tensor", "tensor_list",
-    "int", "float", "double", "bool", "string", "null" or "unknown(…)"; the format can't hold a string's `value`.
-    `is_output` marks outputs of the program, `restored` values whose place etviz derived.
+    `kind` is "tensor", "tensor_list", "int", "float", "double", "bool", "string", "null" or "unknown(…)"; the format
+    can't hold a string's `value`. `is_output` marks outputs of the program, `restored` values whose place etviz
+    derived.
     """
 
     chain: int
@@ -78,9 +77,8 @@ class DebugEvent(NamedTuple):
 class ProfileEvents:
     """Timed events as columns.
 
-    `name` is "OPERATOR_CALL", "DELEGATE_CALL", "Method::execute", a kernel's name, or None inside a delegate. `chain`
-    is -1 for the framework; `delegate_debug_id` is int, str or None; `start` and `end` are in units of the device's
-    clock.
+    `chain` is -1 for the framework; `name` is None inside a delegate, `delegate_debug_id` int, str or None; `start` and
+    `end` are in units of the device's clock.
     """
 
     name: npt.NDArray[np.object_]
@@ -100,7 +98,7 @@ class ProfileEvents:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """The events of one block, by kind."""
+    """The events of one block."""
 
     profile: ProfileEvents
     debug: tuple[DebugEvent, ...]

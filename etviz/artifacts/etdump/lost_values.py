@@ -44,7 +44,7 @@ class _MismatchError(Exception):
 
 
 def restore_lost_values(dump: ETDump, method: Method, buffer: DebugBuffer) -> ETDump:
-    """Add the lost values to a dump of executions of `method` only.
+    """All executions must be of `method`.
 
     Lists of 16-bit tensors stay lost: the runtime writes only the first.
     """
@@ -104,7 +104,6 @@ class _Cursor:
         self._alignment = alignment
 
     def write(self, nbytes: int) -> int:
-        """Empty tensors are not written."""
         if not nbytes:
             return -1
         place = self._start + -(-(self.at - self._start) // self._alignment) * self._alignment

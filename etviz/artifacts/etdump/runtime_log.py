@@ -22,10 +22,7 @@ _TENSORS = ("tensor", "tensor_list")
 
 
 class RuntimeLog:
-    """The values of one block; none without a buffer.
-
-    `written` has, by instruction that writes to its arguments, the number of results and where later calls log them.
-    """
+    """The values of one block; `written` has, by instruction, where later calls log its results."""
 
     def __init__(
         self,
@@ -83,7 +80,6 @@ class RuntimeLog:
         return [(identifier, self._value(item, instruction)) for identifier, item in self._inside.get(instruction, ())]
 
     def outputs(self) -> list[Any]:
-        """Copies that outlive the file."""
         values = [self._value(item, -1) for event in self.block.debug if _is_result(event) for item in _stored(event)]
         return [value.clone() if hasattr(value, "clone") else value for value in values]
 

@@ -25,7 +25,6 @@ _DEBUG: Final = ((10, (0, 0, 4)), {2})
 
 
 def salvage_events(buffer: FlatBuffer) -> list[tuple[str, Events]]:
-    """Name and complete events of each block, in execution order."""
     at = np.concatenate([_candidates(buffer, start) for start in range(4, max(buffer.size, 5), _STEP)])
     at = _readable(buffer, at[::-1])
     if not len(at):

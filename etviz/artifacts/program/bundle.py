@@ -48,7 +48,7 @@ BundledValue = BundledTensor | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class BundledCase:
-    """One execution; expected outputs are empty if absent."""
+    """Expected outputs may be empty."""
 
     inputs: tuple[BundledValue, ...]
     expected_outputs: tuple[BundledValue, ...]
@@ -59,7 +59,7 @@ class BundledCase:
 
 @dataclass(frozen=True, slots=True)
 class BundledProgram:
-    """`suites` are each method's test cases."""
+    """Test cases by method."""
 
     path: str
     suites: dict[str, tuple[BundledCase, ...]]

@@ -46,11 +46,10 @@ def logged_by(method: Method, instruction: Instruction) -> tuple[int, ...]:
 
 
 def debug_buffer_bytes(program: Program, method: str = "forward") -> int:
-    """Upper bound of the debug buffer of one execution, in bytes.
+    """Upper bound of the debug buffer of one execution, in bytes; `UsageError` without this method.
 
-    Each logged tensor counts with its largest sizes, aligned, times the maximum number of runs of its instruction.
-    Unbounded shapes count as described. A loop counts once if its number of rounds is not a tensor's size. `UsageError`
-    without this method.
+    Each logged tensor counts with its largest sizes, times the maximum number of runs of its instruction. A loop counts
+    once if its number of rounds is not a tensor's size.
     """
     plan = program.method(method)
     rounds = _rounds(plan)

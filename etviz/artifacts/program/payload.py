@@ -20,7 +20,7 @@ class Specification:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A delegate's bytes, the program's named data, and the record's specification."""
+    """The bytes of one delegate, and the data that they refer to."""
 
     data: memoryview
     named: Mapping[str, memoryview | bytes]

@@ -104,9 +104,8 @@ def dense_strides(sizes: Sequence[int], order: Sequence[int]) -> tuple[int, ...]
 class ProgramValue:
     """One slot of a method's value table.
 
-    `kind` is "tensor", "int", "bool", "double", "string", "null", "int_list", "double_list", "bool_list",
-    "tensor_list", "optional_tensor_list" or "unknown(…)". Elements of "int_list" and lists of tensors are value ids
-    (None if absent).
+    `kind` is "tensor", "int", "bool", "double", "string", "null", a list of these such as "int_list", or "unknown(…)".
+    Elements of "int_list" and lists of tensors are value ids (None if absent).
     """
 
     kind: str
@@ -121,9 +120,9 @@ class ProgramValue:
 class Instruction:
     """`kind` is "kernel", "delegate", "move", "jump" (if false), "free" or "unknown(…)".
 
-    A kernel's `operator` is like "aten::add.out". `args`, `inputs` (read) and `outputs` (written) are value ids; a
-    kernel's `args` are the operator's arguments, then its result again, a delegate's its inputs, then outputs.
-    `delegate` is an index into the method's backends, `target` where a jump continues if its input is false.
+    `args`, `inputs` (read) and `outputs` (written) are value ids; a kernel's `args` are the operator's arguments, then
+    its result again, a delegate's its inputs, then outputs. `delegate` is an index into the method's backends, `target`
+    where a jump continues if its input is false.
     """
 
     chain: int
@@ -172,7 +171,7 @@ class Method:
 
     @cached_property
     def nested(self) -> frozenset[int]:
-        """Instructions of branches and loops: a jump skips them or leads back to them."""
+        """Instructions of branches and loops."""
         jumps = ((item.index, item.target) for item in self.instructions if item.target is not None)
         found: set[int] = set()
         last = max((item.index for item in self.instructions), default=-1)
@@ -202,8 +201,7 @@ class Method:
 class Program:
     """A program file.
 
-    `constants` are by data index; `named` data is shared by delegates (XNNPACK's weights), by key; `external` constants
-    are in a `.ptd`, by name.
+    `named` data is shared by delegates (XNNPACK's weights), by key; `external` constants are in a `.ptd`, by name.
     """
 
     path: str
@@ -243,7 +241,6 @@ class Program:
 
 
 def read_program(path: PathLike) -> Program:
-    """Weights are not read."""
     return parse_program(memoryview(open_artifact(path, "an ExecuTorch program", _ADVICE)), os.fspath(path))
 
 

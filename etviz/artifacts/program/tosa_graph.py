@@ -19,7 +19,6 @@ _MAGIC: Final = b"TOSA"
 _MAJOR: Final = 1
 _ADVICE: Final = "lower the model again"
 _OUTPUTS: Final = 4
-"""A basic block's field: names of its outputs."""
 DTYPES: Final = {
     1: "bool", 3: "int8", 4: "int16", 5: "int32", 6: "int48", 7: "float32", 8: "float16", 9: "bfloat16", 17: "int64",
 }  # fmt: skip
@@ -40,7 +39,7 @@ class TosaOperator:
 
 @dataclass(frozen=True, slots=True)
 class TosaTensor:
-    """A tensor, `constant` if the file holds its content."""
+    """`constant` if the file holds its content."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -49,7 +48,7 @@ class TosaTensor:
 
 @dataclass(frozen=True, slots=True)
 class TosaGraph:
-    """The first block, which is the whole graph but for bodies of branches and loops."""
+    """The first block: all but bodies of branches and loops."""
 
     version: str
     operators: tuple[TosaOperator, ...]
@@ -89,10 +88,9 @@ def read_tosa(data: memoryview | bytes) -> TosaGraph:
 
 
 def returning(data: memoryview | bytes, names: Sequence[str]) -> bytes:
-    """A copy that returns these tensors, and no others.
+    """A copy that returns only these tensors.
 
-    The names are appended, and the block's field refers to them: offsets of a flatbuffer point forwards, so everything
-    else stays where it is.
+    The names are appended, because offsets of a flatbuffer point forwards; everything else stays where it is.
     """
     _, block = _block(data)
     start = int(block.at[0])

@@ -1,7 +1,4 @@
-"""The operators of an XNNPACK delegate, from the program's bytes, and how two payloads differ.
-
-The program that ran may hold other weights or another padding than the reference lowers to.
-"""
+"""The operators of an XNNPACK delegate, from the program's bytes, and how two payloads differ."""
 
 from __future__ import annotations
 
@@ -46,7 +43,6 @@ class UnpackedPayload:
         return node["xnode_union_type"], node["xnode_union"] or {}
 
     def tensors(self) -> dict[int, Json]:
-        """By id: ``{"tensor_value": …, "quant_params": …}``."""
         values = (value["xvalue_union"] or {} for value in self.graph["xvalues"])
         whole = [value if "tensor_value" in value else {"tensor_value": value} for value in values]
         return {value["tensor_value"]["id_out"]: value for value in whole}
@@ -146,7 +142,6 @@ def pack_graph(unpacked: UnpackedPayload) -> bytes:
 
 
 def changes(ran: UnpackedPayload, own: UnpackedPayload) -> list[PayloadChange] | None:
-    """None if the structures differ."""
     if _structure(ran) != _structure(own):
         return None
     found = []

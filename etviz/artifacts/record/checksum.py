@@ -63,7 +63,6 @@ class Verifying:
             note_whole(self._etrecord.path)
 
     def finish(self) -> None:
-        """`ArtifactError` if a checksum is wrong."""
         if self._thread is not None:
             self._thread.join()
         if self._error is not None:

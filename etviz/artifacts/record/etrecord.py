@@ -81,7 +81,7 @@ class ETRecord:
         return stored
 
     def check(self) -> None:
-        """Verify every member's checksum without mapping the file."""
+        """Verify checksums without mapping the file."""
         block = memoryview(bytearray(_BLOCK))
         with open_archive(self._data) as (_, members), Path(self.path).open("rb", buffering=0) as file:
             for name, info in members.items():
@@ -121,7 +121,7 @@ class ETRecord:
         return {key: str(value.get("name", "")) for key, value in table.items() if isinstance(value, dict)}
 
     def delegate_handles(self, method: str) -> dict[int, dict[str, tuple[int, ...]]]:
-        """Instruction id of a delegate call → backend's identifiers, as text → debug handles of edge operators."""
+        """By delegate call: backend's identifiers, as text → debug handles of edge operators."""
         found = {}
         for key, value in self._table("delegate_map", method).items():
             table = value.get("delegate_map") if isinstance(value, dict) else None
@@ -130,10 +130,7 @@ class ETRecord:
         return found
 
     def delegate_info(self, method: str) -> dict[str, Any]:
-        """Backends' records about their delegates, by name of the lowered module.
-
-        They are one JSON table with keys like ``forward/lowered_module_0``, or one member each.
-        """
+        """Backends' records about their delegates, by name of the lowered module."""
         told = self.json("delegate_info")
         found = {str(key): value for key, value in told.items()} if isinstance(told, dict) else {}
         members = [name for name in self._members if name.startswith("delegate_info/")]
@@ -209,7 +206,6 @@ class ETRecord:
         return None if data is None else load_all(data, self.path, "representative_inputs")
 
     def reference_outputs(self, method: str) -> list[Any]:
-        """By `ETRecord.update_reference_outputs`, for each set of inputs."""
         from etviz.artifacts.record.torch_file import load_all
 
         data = self.member("reference_outputs")

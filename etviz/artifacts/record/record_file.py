@@ -1,7 +1,7 @@
 """The record file (`model.etviz`), for exact pairing, introduced error and zoom.
 
-A zip with `record.json` (graphs of all methods, location of every constant) and `tensors.safetensors` (what the
-ETRecord lacks). It has a version and the checksum of its `.pte`, and no pickle.
+A zip with `record.json` (graphs, location of every constant, version, checksum of the `.pte`) and
+`tensors.safetensors` (what the ETRecord lacks).
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Record:
     """The lowered program as it was emitted.
 
     `delegation` holds counts by method: ``{"delegated": {op: n}, "non_delegated": {op: n}, "subgraphs": n}``. `extra`
-    names the tensors that are the representative inputs (``inputs``), and has the keys above. `references` are by
-    method the float graphs of the quantization split. `tensors` are those that no ETRecord has.
+    also names the tensors of the representative inputs (``inputs``). `references` are by method the float graphs of the
+    quantization split. `tensors` are in no ETRecord.
     """
 
     graphs: dict[str, Graph]

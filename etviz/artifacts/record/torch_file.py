@@ -1,9 +1,9 @@
 """Tensors in torch's file format inside an ETRecord, read safely and lazily.
 
-`torch.load` with ``weights_only=True`` is the only reader, so no code in a file runs. The archive is first checked to
-hold no more than its bytes. In an active fake mode torch reads no data but notes each storage's offset, so tensors
-become slices of the mapped file. The code only pretends that a mode is active: a real one takes a second to import and
-slows every tensor fifteen times.
+`torch.load` with ``weights_only=True`` is the only reader, so no code in a file runs; the archive is first checked to
+hold no more than its bytes. In an active fake mode torch notes each storage's offset and reads no data, so tensors
+become slices of the mapped file. The mode is only pretended: a real one takes a second to import and slows every tensor
+fifteen times.
 """
 
 from __future__ import annotations
@@ -63,7 +63,6 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
         return self._view(name, aligned=True)
 
     def in_place(self, name: str) -> torch.Tensor:
-        """A view even where it is not aligned for its dtype."""
         return self._view(name, aligned=False)
 
     def _view(self, name: str, *, aligned: bool) -> torch.Tensor:
@@ -100,7 +99,7 @@ def _bytes(data: memoryview) -> torch.Tensor:
 
 
 class TensorFiles(ChainMap[str, "torch.Tensor"]):
-    """Several such files; the first with a name wins."""
+    """The first with a name wins."""
 
     def __init__(self, *files: TensorFile) -> None:
         super().__init__(*files)  # pyright: ignore[reportArgumentType] - they are only read

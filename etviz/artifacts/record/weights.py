@@ -96,7 +96,7 @@ class _Over(Mapping[str, "torch.Tensor"]):
 
 
 class CachedTensors(_Over):
-    """The same tensors, cached up to `LIMIT` bytes in total."""
+    """Up to `LIMIT` bytes in total."""
 
     LIMIT: Final = 256 << 20
 
@@ -118,8 +118,7 @@ class CachedTensors(_Over):
 class Aligned(_Over):
     """The same tensors at multiples of `BOUNDARY`; unaligned ones are copied on each access.
 
-    A matrix product may round differently at other addresses. Aligned, two files with the same numbers give the same
-    bits.
+    A matrix product may round differently at other addresses; aligned, equal numbers give equal bits.
     """
 
     BOUNDARY: Final = 64
