@@ -28,7 +28,6 @@ R = TypeVar("R")
 
 _PACKAGE: Final = re.escape(str(Path(__file__).parent))
 _FOREIGN: Final = re.compile(rf"^{_PACKAGE}|[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python|^<(?!ipython)")
-"""Files that are not the user's."""
 _LONGEST = 1000
 """Characters of a problem in a message."""
 
@@ -52,7 +51,6 @@ class EtvizError(Exception):
     """Base of everything that etviz raises on purpose."""
 
     def _render_traceback_(self) -> list[str]:
-        """The sentence, the user's line, and how to see the trace."""
         lines = [f"\x1b[31m{type(self).__name__}\x1b[0m: {printable(self)}"]
         own = [frame for frame in traceback.extract_tb(self.__traceback__) if not _FOREIGN.search(frame.filename)]
         if own:
@@ -178,7 +176,7 @@ class UnexpectedError(EtvizError):
 
 
 def in_a_line(error: Exception) -> str:
-    """For a cell of a table; for a child process, its last line.
+    """For a cell of a table.
 
     Examples
     --------
@@ -202,10 +200,7 @@ def doing(step: str) -> Generator[None]:
 
 
 def during(step: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Check a function's arguments, as `checked`, and turn its failures into errors as `doing` does.
-
-    Unknown arguments raise `TypeError`.
-    """
+    """`checked`, with failures as in `doing`; unknown arguments raise `TypeError`."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         check = _checks(function)
@@ -301,7 +296,7 @@ def _checks(function: Callable[..., Any]) -> Callable[[Sequence[Any], Mapping[st
 
 
 def told(value: Any) -> str:
-    """In a few words, for a message; never calls a `repr` that is not Python's."""
+    """Never calls a `repr` that is not Python's."""
     if isinstance(value, (str, bytes, float, int)) or value is None:
         return repr(value[:40] if isinstance(value, (str, bytes)) else value)
     return type(value).__name__

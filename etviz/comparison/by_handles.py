@@ -84,7 +84,7 @@ def _finish(result: Comparison, groups: HandleGroups) -> None:
 
 
 class _Execution:
-    """One execution, whose groups are compared as soon as the reference has their values."""
+    """Groups are compared as soon as the reference has their values."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class _Execution:
             self._explain(gaps, match, cut, scales)
 
     def _scales(self, match: Match, cut: Cut | None) -> list[float | None]:
-        """The grid of each value; `dynamic.steps` for a delegate that chooses scales at run time."""
+        """`dynamic.steps` for a delegate that chooses scales at run time."""
         metas = [self._groups.meta(name) for name in match.values]
         scales = [meta.scale if meta is not None else None for meta in metas]
         if cut is None or not self._chooses_scales(cut):

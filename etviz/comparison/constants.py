@@ -46,8 +46,8 @@ _MOST_TRIALS: Final = 64
 class Difference:
     """A constant of the reference that differs in the program.
 
-    `rel_l2` is relative to the reference's L2 norm. `change` says it in words (``row 17 of mlp.0.weight is ×−1``);
-    empty if no simple change explains it.
+    `rel_l2` is relative to the reference's L2 norm. `change` is a sentence (``row 17 of mlp.0.weight is ×−1``) or
+    empty.
     """
 
     name: str
@@ -67,8 +67,6 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """A constant where it is read, inside a delegate or not, and whether unchanged."""
-
     item: Input
     instruction: int
     inside: bool
@@ -99,7 +97,6 @@ class ComparingConstants:
                 self._same()
 
     def unrelated(self) -> bool:
-        """True if no recognizable weight is similar to one in the `.pte`."""
         _, _, graph, weights = self._arguments
         found = {item.name: item for item in self.result()}
         targets = {use.item.target for use in _uses(graph, -1) if use.plain and use.item.target in weights}
@@ -240,7 +237,7 @@ class _Blobs:
         return _numbers(self._datas[free[0]], tensor)
 
     def nearest(self, tensor: torch.Tensor, *, anyhow: bool) -> torch.Tensor | None:
-        """The most similar or reordered constant that the reference lacks, flat, float64, in the tensor's order."""
+        """The most similar or reordered constant that the reference lacks: flat, float64, in the tensor's order."""
         if tensor.dtype.is_complex:
             return None
         same = self._by_size.get(_size(tensor, anyhow=anyhow), ())
@@ -280,7 +277,6 @@ def _size(tensor: torch.Tensor, *, anyhow: bool) -> int:
 
 
 def _is_narrow(tensor: torch.Tensor) -> bool:
-    """True for 4-bit integers, which XNNPACK packs."""
     import torch
 
     if tensor.dtype != torch.int8 or tensor.dim() != 2 or tensor.shape[-1] % 2:

@@ -1,7 +1,4 @@
-"""Compares one execution with its reference: a gap for each value, a reason for each instruction without one.
-
-With the recorded program the pairing is exact: an instruction of the runtime is a node of the graph.
-"""
+"""Compares one execution with its reference: a gap for each value, a reason for each instruction without one."""
 
 from __future__ import annotations
 
@@ -40,8 +37,7 @@ def compare_exact(
 ) -> Comparison:
     """Compare every logged value with its node's value.
 
-    `evaluator` is in the state that earlier executions left. With `introduced`, each instruction is also replayed on
-    the runtime's inputs. `pairing` is ``exact`` (recorded) or ``derived``.
+    `evaluator` is in the state that earlier executions left. `pairing` is ``exact`` (recorded) or ``derived``.
     """
     given = {"run": run, "keeper": keeper, "introduced": introduced, "pairing": pairing, "custom": custom}
     return compare_together(evaluator, [log], inputs, **given)[0]
@@ -58,7 +54,7 @@ def compare_together(
     pairing: str = "exact",
     custom: CustomMetrics | None = None,
 ) -> list[Comparison]:
-    """`compare_exact` for several executions on the same inputs, numbered from `run` on, with one evaluation."""
+    """`compare_exact` for several executions on the same inputs, numbered from `run` on."""
     same = {"run": run, "keeper": keeper, "introduced": introduced, "pairing": pairing, "custom": custom}
     lanes = _Executions(evaluator, logs, [inputs] * len(logs), **same)
     outputs = evaluator.run_together(inputs, lanes.logged, lanes.see, replay=introduced)
@@ -141,7 +137,7 @@ _CHOSEN: Final = (
 
 
 class _Unpaired:
-    """Instructions that are paired with no operator, and which of them may execute some that have no instruction."""
+    """Instructions that are paired with no operator, and whether they may execute operators without an instruction."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph

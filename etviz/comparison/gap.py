@@ -45,13 +45,12 @@ _SHARED: Final = "introduced "
 class Gap:
     """One compared value; `reference` is None if it was not kept.
 
-    `total` compares the runtime with the reference; `introduced` with the same operator on the runtime's inputs, None
-    if unknown (`introduced_problem`); `introduced_different` is True if shape or dtype differ there. `non_finite` is
-    the role in `NonFinite`. `unpaired` says why there is no reference; then the metrics are NaN. `scale` is the step of
-    the value's grid. `source` is the node of the reference and its output. `noise` and `introduced_noise` are the
-    errors that a correct implementation may have, NaN if unknown. `hypothesis` is another setting or weight that gives
-    the runtime's value. `operators` are the targets that the instruction executes. `failed_metrics` says why metrics
-    have no number. `rounds` counts executions in a loop, stacked along the first axis; 0 outside of loops.
+    `introduced` compares with the same operator on the runtime's inputs, None if unknown (`introduced_problem`);
+    `introduced_different` is True if shape or dtype differ there. `non_finite` is the role in `NonFinite`. `unpaired`
+    says why there is no reference; then the metrics are NaN. `scale` is the step of the value's grid. `noise` and
+    `introduced_noise` are the errors that a correct implementation may have, NaN if unknown. `hypothesis` is another
+    setting or weight that gives the runtime's value. `operators` are the targets that the instruction executes.
+    `rounds` counts executions in a loop, stacked along the first axis; 0 outside of loops.
     """
 
     instruction: int
@@ -85,7 +84,6 @@ class Gap:
         return self.unpaired or self.introduced_problem or self.note
 
     def forget_total(self, reason: str) -> None:
-        """Remove the comparison with a reference that does not belong to the run."""
         self.metrics = dict.fromkeys(self.metrics, NAN)
         self.total = Sums()
         if not self.introduced_different and not self.introduced_non_finite:
@@ -102,7 +100,6 @@ class Gap:
         return dtype_name(self.runtime.dtype)
 
     def is_suspicious(self, *, introduced: bool) -> bool:
-        """True if the gap exceeds its noise, or the noise's lower bound."""
         metrics = self.introduced if introduced else self.metrics
         if metrics is None or self.status in WRONG:
             return False
@@ -127,10 +124,9 @@ class Gap:
 
     @property
     def level(self) -> str:
-        """``ok``, ``warn`` or ``bad``: whether the operator added more error than its precision explains.
+        """Whether the operator added more error than its precision explains: ``ok``, ``warn``, ``bad`` or ``unknown``.
 
-        ``unknown`` if the introduced error is. A different shape or dtype, and NaN or Inf that the operator creates, is
-        ``bad``.
+        A different shape or dtype, and NaN or Inf that the operator creates, is ``bad``.
         """
         known = self.introduced is not None
         if self.introduced_different or self.introduced_non_finite:
@@ -155,11 +151,10 @@ class Gap:
 
     @property
     def on_its_grid(self) -> Noise:
-        """The noise that the value's grid imposes; 0 without a grid."""
         return Noise(unavoidable(self.dtype, 0.0, self.scale), AT_LEAST)
 
     def set_noise(self, noise: Noise) -> None:
-        """Judge the total gap by its noise, or by its grid's if that is larger."""
+        """Judge the total gap by this noise, or by its grid's if larger."""
         self.noise = max(noise, self.on_its_grid)
         self.metrics["severity"] = severity_of(self.total, self.dtype, self.scale, self.noise)
 
@@ -170,14 +165,14 @@ class Gap:
 
 
 class Keeper:
-    """Keeps reference tensors up to a number of bytes; others are computed again."""
+    """Reference tensors up to a number of bytes; others are computed again."""
 
     def __init__(self, room: int = 0) -> None:
         self._room = room
         self._kept: dict[int, torch.Tensor] = {}
 
     def keep(self, reference: torch.Tensor) -> torch.Tensor | None:
-        """The tensor while there is room; one that executions share is counted once."""
+        """None without room; a tensor that executions share is counted once."""
         if id(reference) in self._kept:  # where it is held, so its id stays its own
             return reference
         if reference.nbytes > self._room:
@@ -195,8 +190,8 @@ class Comparison:
     without elements. `readers` has the instructions that read each program input, None if the reference's graph tells;
     then `followers` has, by kind of input (``user``, ``buffer``), those whose introduced gaps follow from them.
     `ill_defined` instructions make integers of NaN or Inf, which `nonfinite_inputs` hold. `undetermined` names what
-    outputs follow from if the program does not determine them. `explained` counts instructions for which hypotheses
-    were tried. `delegate_inputs` are each delegate's logged inputs if nothing is compared.
+    undetermined outputs follow from. `explained` counts instructions for which hypotheses were tried. `delegate_inputs`
+    are each delegate's logged inputs if nothing is compared.
     """
 
     gaps: list[Gap] = field(default_factory=list)
@@ -223,7 +218,7 @@ class Comparison:
 
 
 def shared_with(reason: str) -> str:
-    """The part of a row's `reason` that names other instructions that may have made its error.
+    """The part of a row's `reason` that names other instructions.
 
     Examples
     --------

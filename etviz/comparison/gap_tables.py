@@ -53,13 +53,11 @@ COLUMNS: Final = (
 )
 _DESCRIBED: Final = ("kind", "op", "backend", "reference_ops", "module", "source")
 _TEXTS: Final = ("dtype", "pairing", "non_finite", "status", "reason")
-"""Attributes of a gap with few different values."""
 
 
 def gap_frame(
     graph: Graph, runs: Sequence[tuple[int, int, Comparison]], latency: Mapping[int, float]
 ) -> tuple[pd.DataFrame, list[Gap]]:
-    """A row per gap of ``(event block, input index, comparison)`` runs, and the gaps."""
     import pandas as pd
 
     gaps = [gap for _, _, comparison in runs for gap in comparison.gaps]

@@ -135,7 +135,7 @@ def explain_gaps(
     again: Callable[[Rounding], Any] | None,
     value: Any,
 ) -> None:
-    """Note in an instruction's gaps which hypothesis about its `nodes` gives the runtime's value."""
+    """Note in an instruction's gaps which hypothesis gives the runtime's value."""
     bad = [gap for gap in gaps if gap.is_bad()]
     if not bad or again is None or result.explained >= _INSTRUCTIONS:
         return
@@ -171,11 +171,7 @@ def _fit(gap: Gap, plain: Any, found: Any, hypothesis: Hypothesis) -> Fingerprin
 
 
 def fits(name: str, operators: frozenset[str], *, on_grid: bool) -> bool:
-    """True if a fingerprint of `NAMES` can be a fault of the operators, or none are known.
-
-    Padding needs an operator that pads, another bias one that adds a bias. Operators that only choose, move or round
-    elements compute no scale and no offset, unless values lie on a grid.
-    """
+    """True if a fingerprint of `NAMES` can be a fault of the operators, or none are known."""
     if not operators:
         return True
     arguments = {argument for target in operators for argument in _names(target)}
@@ -249,8 +245,7 @@ def by_moments(args: Sequence[Any]) -> list[torch.Tensor]:
     """A layer norm by moments: variance = mean square − squared mean, in the values' dtype.
 
     As in ``kernels/portable/cpu/op_native_layer_norm.cpp``. Noise does not grant it, because other layer norms keep the
-    digits that it loses. `args` are values, normalized shape, weight and bias or None, epsilon; returns normalized
-    values, means and 1 / deviations.
+    digits that it loses. Returns normalized values, means and 1 / deviations.
     """
     x, shape, weight, bias, eps = args
     rows = x.reshape(-1, math.prod(shape))
@@ -346,8 +341,6 @@ def _swapped(place: int, call: Call, node: Node, args: Sequence[Any], kwargs: Ma
 
 @dataclass(frozen=True, slots=True)
 class _Weight:
-    """A weight, and its place among an operator's arguments."""
-
     name: str
     place: int | str
     meta: Meta | None

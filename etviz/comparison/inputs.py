@@ -31,8 +31,8 @@ ROUGH: Final = 0.05
 class Inputs:
     """The reference's flat inputs, and the index of their candidate (-1 if they are from the log).
 
-    `known` is False if the run had unknown other inputs: then only introduced gaps mean something, and `note` says so.
-    `logged` names inputs that a delegate logged, so they are certain.
+    `known` is False if the run had unknown other inputs: then only introduced gaps mean something. `logged` names
+    inputs that a delegate logged, so they are certain.
     """
 
     values: list[Any]
@@ -110,7 +110,6 @@ class Entrance:
         return 2 * len(calm) > len(later)
 
     def starts_far_off(self, comparison: Comparison) -> bool:
-        """True if every kernel that reads an input of unknown origin is far off."""
         first = self._first_kernels(comparison)
         gaps = [gap for gap in comparison.gaps if gap.instruction in first and gap.runtime.dtype.is_floating_point]
         return bool(gaps) and all(gap.metrics["rel_l2"] > ROUGH for gap in gaps)
@@ -142,8 +141,7 @@ class Entrance:
     def forget_totals(self, comparison: Comparison, reason: str, *, state: bool = False) -> None:
         """Remove the gaps that a comparison on other inputs than the run's can't show.
 
-        These are total gaps, and introduced gaps of the inputs' readers, also through unlogged instructions;
-        with `state` also of readers of earlier state.
+        These are total gaps, and introduced gaps of the inputs' readers; with `state` also of readers of earlier state.
         """
         readers = self._readers_in(comparison) | self._unknowing(comparison, "user", *(["buffer"] if state else []))
         for gap in comparison.gaps:
@@ -162,7 +160,7 @@ class Entrance:
         return self._readers if comparison.readers is None else frozenset().union(*comparison.readers.values())
 
     def forget(self, comparison: Comparison, reason: str) -> None:
-        """Remove all gaps: the reference may be another method's."""
+        """The reference may be another method's."""
         for gap in comparison.gaps:
             gap.introduced = gap.introduced_sums = None
             gap.forget_total(reason)
@@ -201,7 +199,6 @@ def _is_off(gap: Gap) -> bool:
 
 
 def why_not(values: Sequence[Any], takes: Sequence[Input]) -> str:
-    """Why a program can't take flat values; empty if it can, as far as known."""
     if len(values) != len(takes):
         return f"the program takes {len(takes)} inputs, found {len(values)}"
     for item, value in zip(takes, values, strict=True):

@@ -39,7 +39,6 @@ class LoggedTwice:
                     self._makers[name] = maker, output
 
     def foreign_buffer(self, log: Log) -> str:
-        """A note on the debug buffer if most values that were logged twice differ."""
         same = different = 0
         for first, second in self._pairs(log):
             if _start(first) == _start(second):

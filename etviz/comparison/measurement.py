@@ -22,7 +22,7 @@ def measure(reference: torch.Tensor, runtime: torch.Tensor, scale: float | None)
 
 
 def as_tensor(value: Any) -> torch.Tensor | None:
-    """A tensor, or a plain number as one with all its digits; None for anything else."""
+    """A plain number keeps all its digits; None for anything else."""
     if isinstance(value, torch.Tensor):
         return value
     if isinstance(value, float):
@@ -31,7 +31,6 @@ def as_tensor(value: Any) -> torch.Tensor | None:
 
 
 def different(reference: Any, runtime: Any, *, dtypes: bool = True) -> str:
-    """How the shape, or with `dtypes` the dtype, of two tensors differs; empty if it does not."""
     if not isinstance(reference, torch.Tensor) or not isinstance(runtime, torch.Tensor):
         return ""
     if runtime.shape != reference.shape:
@@ -57,7 +56,7 @@ def why_not_comparable(reference: Any, runtime: Any) -> str:
 def add_gap(
     result: Comparison, node: Node, output: int, logged: Any, expected: Any, scale: float | None, pairing: str = "exact"
 ) -> Gap | None:
-    """Compare one value and append its gap; None, with the reason in `result`, if that can't be done.
+    """Append a value's gap; None, with the reason in `result`, if it can't be compared.
 
     A value of another shape or dtype is a row without numbers; not if paired by debug handles, which may pair different
     operators.
@@ -92,7 +91,7 @@ def add_gap(
 
 
 def add_unpaired(result: Comparison, node: Node, output: int, logged: Any, reason: str, pairing: str) -> Gap | None:
-    """Append a gap without a reference; the operator's introduced error may still be known."""
+    """Its introduced error may still be known."""
     runtime = as_tensor(logged)
     if runtime is None or runtime.is_complex():
         result.reasons[node.instruction] = why_not_comparable(logged, logged)
@@ -110,7 +109,7 @@ def add_unpaired(result: Comparison, node: Node, output: int, logged: Any, reaso
 
 
 def add_introduced(result: Comparison, gap: Gap, local: Any, scale: float | None) -> str:
-    """Compare a gap with its operator's value on the runtime's inputs; returns why that fails."""
+    """Returns why that fails."""
     value = as_tensor(local)
     reason = why_not_comparable(local, gap.runtime)
     if gap.unpaired and gap.pairing != "handles" and (differs := different(local, gap.runtime)):

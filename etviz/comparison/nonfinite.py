@@ -31,7 +31,7 @@ class NonFinite:
         self._nan = {name for name in self._has if has_nan(given[name])}
 
     def see(self, node: Node, value: Value, known: Mapping[int, bool] | None = None) -> str:
-        """Record a node's runtime values; returns its role, empty if everything is finite."""
+        """Returns the node's role, empty if everything is finite."""
         if (item := item_of(node)) is not None:
             if (parts := self._has.get(item[0])) and any(parts[item[1] : item[1] + 1] or parts):
                 self._has[node.name] = [True]

@@ -105,8 +105,7 @@ def compare_outputs(
 def _is_credible(sums: Sums, scale: float | None, noise: float) -> bool:
     """False if the noise is larger than rounding can make it, or the value can't lie on its grid.
 
-    Both come from the judged files. The size is that of the larger value: a norm of equal numbers
-    gives 0, or rounding alone.
+    Both come from the judged files. The size is the larger value's: a norm of equal numbers gives 0, or rounding alone.
     """
     size = math.sqrt(max(sums.rr, sums.qq) / sums.count) * sums.r_unit if sums.count else 0.0
     on_grid = scale is None or sums.max_r == 0.0 or sums.max_r >= 0.99 * scale
@@ -114,10 +113,7 @@ def _is_credible(sums: Sums, scale: float | None, noise: float) -> bool:
 
 
 def outputs_frame(runs: Sequence[Run]) -> pd.DataFrame:
-    """A row for each final output of each execution; see `compare_outputs`.
-
-    `grows_at` names the instruction that amplifies noise most.
-    """
+    """See `compare_outputs`; `grows_at` names the instruction that amplifies noise most."""
     import pandas as pd
 
     rows: list[dict[str, Any]] = []

@@ -21,7 +21,7 @@ KEPT_BYTES: Final = 16 << 20
 
 
 class References:
-    """Computes the references of all executions when the first is requested."""
+    """Computed when the first is requested."""
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
@@ -37,7 +37,7 @@ class References:
 
 @question
 def reference_values(replay: Replay) -> dict[tuple[int, int, int], torch.Tensor]:
-    """Reference tensors by execution, instruction and output."""
+    """By execution, instruction and output."""
     tensors: dict[tuple[int, int, int], torch.Tensor] = {}
     evaluator = replay.fresh()
     with SpillFile() as file:

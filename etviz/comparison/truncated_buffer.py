@@ -52,10 +52,7 @@ def blank_tail(buffer: DebugBuffer, refs: Iterable[TensorRef]) -> BlankTail | No
 
 
 def drop_blank_tail(comparison: Comparison, log: RuntimeLog, blank: BlankTail) -> str:
-    """Remove the gaps of values that were most likely lost.
-
-    Returns a note for the user; empty if the zeros may be the program's.
-    """
+    """Remove the gaps of values that were most likely lost; returns a note, empty if the zeros may be the program's."""
     tail = [g for g in comparison.gaps if not g.total.qq and blank.reaches(log.offsets(g.instruction))]
     unexplained = {gap.instruction: gap.node.target for gap in tail if _should_not_be_zero(gap)}
     if not unexplained:

@@ -63,7 +63,7 @@ def _is_cast(node: Node) -> bool:
 
 
 class _Watch:
-    """A `Rounding` that rounds nothing; `found` tells whether NaN or Inf became an integer."""
+    """Rounds nothing; `found` tells whether NaN or Inf became an integer."""
 
     def __init__(self) -> None:
         self.found = False
@@ -86,7 +86,7 @@ class _Watch:
 
 
 class Undetermined:
-    """The instructions of a graph that make undetermined numbers, or follow from them.
+    """The instructions that make undetermined numbers, or follow from them.
 
     If the graph's instructions are not `known` as the program's, all later ones may follow.
     """
@@ -105,7 +105,7 @@ class Undetermined:
         return instructions, not found.isdisjoint(self._graph.results())
 
     def forget(self, comparison: Comparison) -> Iterator[str]:
-        """Remove the gaps that undetermined values make meaningless; yields notes for the user."""
+        """Yields notes for the user."""
         if self._drawing:
             everything = {gap.instruction for gap in comparison.gaps}
             following, ends = self._random if self._known else (everything, True)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def prompts_of(base: KlBase, prompts: Any) -> list[list[int]]:
-    """None for all chunks, or the number of the first ones; `UsageError` for anything else."""
+    """`prompts` is None for all chunks, or the number of the first ones."""
     if prompts is None:
         return base.tokens.tolist()
     if isinstance(prompts, bool) or not isinstance(prompts, int) or not 0 < prompts <= len(base.tokens):

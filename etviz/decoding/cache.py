@@ -68,7 +68,6 @@ def caches(replay: Replay, calls: Places) -> dict[str, dict[str, list[Any]]]:
 
 
 def _rms(reference: torch.Tensor, runtime: torch.Tensor, slots: Slots) -> torch.Tensor:
-    """Shape [slots, heads]."""
     square = torch.where(reference == runtime, 0.0, runtime - reference).square()
     axis, heads = slots.axis or 0, slots.heads
     kept = square.movedim(axis, 0) if heads is None else square.movedim((axis, heads), (0, 1))
@@ -94,7 +93,7 @@ def _whole(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 
 class Slots:
-    """The slots of a buffer that calls changed."""
+    """Of a buffer that calls changed."""
 
     def __init__(self) -> None:
         self._changed: list[list[list[int]]] = []
@@ -112,7 +111,7 @@ class Slots:
 
     @property
     def axis(self) -> int | None:
-        """The axis of which a call changes the smallest part; None if every call changes all of each axis."""
+        """The axis of which a call changes the smallest part; None if every call changes all."""
         parts = [
             sum(len(changed[axis]) for changed in self._changed) / (size * len(self._changed)) if size else 1.0
             for axis, size in enumerate(self._sizes)

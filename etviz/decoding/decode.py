@@ -180,7 +180,6 @@ class _Writer:
     outputs: list[torch.Tensor] = field(default_factory=list)
 
     def ask(self, last: torch.Tensor | None) -> list[Any] | None:
-        """See `Follow`."""
         if last is not None:
             self.outputs.append(last)
             if not self.waiting and len(self.ids) < self.length:
@@ -210,7 +209,7 @@ class _Writer:
 
 
 def rows_of(call: Call, logits: torch.Tensor) -> list[tuple[int, int]]:
-    """``(position, row of the logits)``: a row for each token, or one for the last."""
+    """``(position, row of the logits)``."""
     count, rows = len(call.ids), len(logits)
     if rows >= count:
         return [(call.position + row, row) for row in range(count)]

@@ -47,8 +47,8 @@ def noise_of_logits(
 
     The noise of the difference of two logits is √2 times the standard deviation, over the vocabulary, of a row's
     perturbed logits less the plain ones: a shift of all logits changes no difference. `allowance` widens it for one
-    number. There are as many lanes as give `ENOUGH` logits for a row. With `peak` bytes for the values of a call, lanes
-    that would take more than 256 MB follow one another. `floating` asks for the float model that was quantized.
+    number. There are as many lanes as give `ENOUGH` logits for a row; with `peak` bytes a call, lanes beyond 256 MB
+    follow one another. `floating` asks for the float model that was quantized.
 
     For each call and row, returns the noise of all logits (RMS), and of the difference of two.
     """
@@ -88,7 +88,6 @@ class _Kind:
 
     @property
     def pair(self) -> float:
-        """Noise of the difference of two logits."""
         if not self._variances:
             return math.nan
         mean = sum(self._variances) / len(self._variances)

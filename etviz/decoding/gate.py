@@ -18,17 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TokenLimits:
-    """Limits on `Decode`, None for no limit.
-
-    Attributes
-    ----------
-    max_kl_p99
-        99th percentile of the KL divergence, in nats.
-    max_flips
-        Maximum number of flips that noise does not explain.
-    max_perplexity_ratio
-        Perplexity of the runtime over that of the reference.
-    """
+    """Limits on `Decode`, None for no limit: KL divergence in nats, unexplained flips, perplexities' ratio."""
 
     max_kl_p99: float | None = None
     max_flips: float | None = None

@@ -258,7 +258,6 @@ def _padding(checker: _Checker, driver: Driver, ids: Sequence[int]) -> dict[str,
 
 
 def _padded(call: Call, form: Form) -> tuple[Any, ...]:
-    """Other tokens behind the ids; flat."""
     flat = flatten(call.inputs)
     tokens = flat[form.tokens].clone()
     row = tokens.view(-1)
@@ -337,7 +336,6 @@ class _Checker:
         return math.hypot(*(self._noise_of(way).get(position, 0.0) for way in sides))
 
     def _noise_of(self, way: Way) -> dict[int, float]:
-        """RMS, by position."""
         known = self._noises.get(id(way.calls))
         if known is None:
             waiting = [flatten(call.inputs) for call in way.calls]
@@ -348,7 +346,6 @@ class _Checker:
         return known[1]
 
     def _where(self, plain: Way, other: Way) -> tuple[str, str, str]:
-        """The first module whose reference values differ between two ways, and its operator."""
         if not other.one_method:
             names = ", ".join(sorted({call.method for call in other.calls if call.method}))
             return "", "", f"{names} and {self.session.subject.method} do not see the same state"
@@ -406,7 +403,7 @@ def values_of(replay: Replay, calls: Sequence[Sequence[Any]], first: int) -> lis
 def _rows_by_module(
     calls: Sequence[Sequence[Sequence[Any]]], counts: Sequence[int]
 ) -> dict[str, tuple[str, dict[int, torch.Tensor]]]:
-    """By module, its operator and the values of each position; the second axis is that of positions."""
+    """By module; the second axis of values is that of positions."""
     found: dict[str, tuple[str, dict[int, torch.Tensor]]] = {}
     position = 0
     for call, count in zip(calls, counts, strict=True):

@@ -75,10 +75,9 @@ def _two_best(logits: torch.Tensor) -> tuple[tuple[torch.Tensor, torch.Tensor], 
 def with_errors(values: Numbers, statistics: dict[str, Callable[[Numbers], Numbers]]) -> pd.DataFrame:
     """Statistics of positions, each with its standard error by the bootstrap.
 
-    The error is the standard deviation over 1,000 samples of as many positions, drawn with replacement from a fixed
-    seed (B. Efron, "Bootstrap Methods: Another Look at the Jackknife", 1979). It ignores that neighbouring positions of
-    a text depend on each other. `values` has the shape [positions, …]; a statistic reduces the first axis of
-    [positions, samples, …].
+    The error is the standard deviation over 1,000 samples with replacement from a fixed seed (B. Efron, "Bootstrap
+    Methods: Another Look at the Jackknife", 1979); it ignores that neighbouring positions depend on each other.
+    `values` has the shape [positions, …]; a statistic reduces the first axis of [positions, samples, …].
     """
     values = values[np.isfinite(values).reshape(len(values), -1).all(1)]
     if not len(values):

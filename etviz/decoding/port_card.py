@@ -119,7 +119,6 @@ class PortCard:
             target.write_text(f"{page}<h1>{html.escape(self.title)}</h1>{self.to_fragment()}\n", encoding="utf-8")
 
     def to_fragment(self) -> str:
-        """HTML without styles."""
         rows = []
         for row in self._cells():
             kind = ' class="first"' if row[0] == self.first else ""
@@ -234,7 +233,7 @@ def port_card(
 
 
 def _noise(replay: Replay, calls: Sequence[Call], vocabulary: int, *, floating: bool) -> torch.Tensor:
-    """RMS of each position's logits."""
+    """RMS by position."""
     inputs = [flatten(call.inputs) for call in calls]
     found = noise_of_logits(replay, inputs, vocabulary, floating=floating)
     return _rows(calls, [torch.tensor([[row[0]] for row in call]) for call in found]).flatten()

@@ -157,7 +157,6 @@ class Decode(Shown):
         return "unknown" if bool(self._steps["severity"].isna().any()) else "ok"
 
     def told_steps(self) -> pd.DataFrame:
-        """`steps`, with ``text_reference``, ``text_runtime`` and ``at_fault``."""
         steps = self.steps
         for side in ("reference", "runtime"):
             steps[f"text_{side}"] = [self._tokenizer.text(int(token)) for token in steps[f"predicted_{side}"]]
@@ -345,7 +344,7 @@ class Decode(Shown):
         return found
 
     def attribute(self, step: int, prompt: int, progress: Progress | None = None) -> pd.DataFrame:
-        """Parameters as of `why`; shows the shares in the view."""
+        """As `why`; shows the shares in the view."""
         import torch
 
         sequence, at = self._compared(step, prompt)
@@ -425,7 +424,6 @@ class Decode(Shown):
         return calls[step : step + 1] if self._session.driver.stateless else calls[: step + 1]
 
     def _compared(self, step: int, prompt: int) -> tuple[Decoded, int]:
-        """The number is that of the last position that a call gives logits for."""
         sequence = self._sequence(step, prompt)
         found = [at for at, item in enumerate(sequence.positions) if item.call == step]
         if not found:

@@ -40,8 +40,8 @@ class Decoded:
     """One prompt with the tokens that the reference continued it with.
 
     `ids` begin with the `prompted` ones. `reference` and `runtime` are logits, a row for each of `positions`. `peak` is
-    bytes of the values of one call of the reference. `rounding` is noise of the reference's own logits, if they were
-    stored in few bits. `noise` is that of `noise_of_logits`, empty until measured.
+    bytes of the values of one call. `rounding` is noise of reference logits that were stored in few bits. `noise` is
+    that of `noise_of_logits`, empty until measured.
     """
 
     ids: tuple[int, ...]
@@ -77,7 +77,6 @@ class Decoded:
         return found[list(COLUMNS)]
 
     def _noise(self) -> tuple[list[float], list[float]]:
-        """The noise of all logits, and of the difference of two."""
         if not self.noise:
             return [math.nan] * len(self.positions), [math.nan] * len(self.positions)
         measured = [self.noise[item.call][item.row] for item in self.positions]

@@ -56,7 +56,7 @@ class Tokens(Protocol):
 
 
 class DecodeView(ViewState):
-    """State of the views of a `Decode`, with one of its calls open or none."""
+    """With one of the calls open, or none."""
 
     def __init__(self, decode: Tokens, call: Call | None = None, opened: dict[Call, DecodeView] | None = None) -> None:
         self.decode, self.call = decode, call
@@ -93,7 +93,7 @@ class DecodeView(ViewState):
         return [self._opened[call] for call in sorted(self._opened)]
 
     def method(self, name: str) -> DecodeView:
-        """The view of ``prompt:step``; the call runs again with every value logged."""
+        """``prompt:step``; the call runs again with every value logged."""
         prompt, _, step = name.partition(":")
         if not (prompt.isdecimal() and step.isdecimal() and len(name) < 20):
             raise UsageError(f"a call is named by prompt and step, such as 0:5; found {name[:40]!r}")

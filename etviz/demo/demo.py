@@ -36,8 +36,7 @@ _BATCH = 10
 class Planted:
     """The planted fault of the demo, and its proof.
 
-    `folder` has the device's files. `accuracy` is that of the faulty program, as a share of the test images; `proved`
-    the accuracy with the culprit's correct output substituted.
+    `accuracy` is a share of the test images; `proved` the one with the culprit's correct output substituted.
     """
 
     folder: Path
@@ -63,10 +62,9 @@ class Demo:
 
 
 def run_demo(folder: Path, say: Callable[[str], None], runner: str | None = None) -> Demo:
-    """Train, quantize to int8, lower to XNNPACK, run and compare; then plant a fault, and find and prove it.
+    """Train, quantize, lower, run and compare; then plant a fault, and find and prove it.
 
-    `runner`, ``cpp`` or another command as for `etviz run`, runs the program too. `ArtifactError` if `folder` can't be
-    written to; `UsageError` if the C++ runner is not built; `ExecutionError` if the runner fails.
+    `runner`, ``cpp`` or another command as for `etviz run`, runs the program too.
     """
     command = find_runner() if runner == "cpp" else runner
     make_folder(folder)

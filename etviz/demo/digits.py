@@ -36,7 +36,6 @@ class DigitsNet(nn.Module):
         self.head = nn.Linear(32 * 16, 10)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images are scaled to 0…1."""
         x = self.stem(images)
         x = self.norm1(x + self.block1(x))
         x = torch.relu(self.down(x))
@@ -46,7 +45,7 @@ class DigitsNet(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Digits:
-    """Images ``[n, 1, 8, 8]`` float32 in 0…1 and labels ``[n]``."""
+    """Images ``[n, 1, 8, 8]`` float32 in 0…1, labels ``[n]``."""
 
     train_images: Tensor
     train_labels: Tensor
@@ -55,7 +54,6 @@ class Digits:
 
 
 def load_digits() -> Digits:
-    """A `UsageError` if scikit-learn is not installed."""
     try:
         from sklearn import datasets
     except ImportError:

@@ -33,18 +33,9 @@ _PROMPTS: Final = ((1_000, 12), (5_000, 12))
 class LanguageDemo:
     """Results of the demo.
 
-    Attributes
-    ----------
-    folder
-        ``planted`` in it has the program with the fault.
-    against_float, run, planted
-        The program against the float model, and against its own reference; the program with the fault.
-    culprit
-        The largest share of the first step that the fault reaches.
-    proof
-        That step's token with the culprit's correct value.
-    found, repaired
-        KL divergence of that step in nats, before and with the correct value.
+    ``planted`` in `folder` has the program with the fault. `culprit` is the largest share of the first step that the
+    fault reaches, `proof` that step's token with the correct value; `found` and `repaired` are that step's KL
+    divergence in nats, before and with it.
     """
 
     folder: Path
@@ -60,7 +51,7 @@ class LanguageDemo:
 
 
 def run_language_demo(folder: Path, say: Callable[[str], None]) -> LanguageDemo:
-    """Train, quantize to 8da4w, lower to XNNPACK, decode; then plant a cache fault, and find and prove it."""
+    """Train, quantize to 8da4w, lower to XNNPACK, decode; then plant a cache fault."""
     make_folder(folder)
     with quietly():
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -100,7 +91,6 @@ def _float(weights: dict[str, torch.Tensor]) -> Callable[[torch.Tensor], torch.T
 
 
 def plant(pte: Path, target: Path) -> None:
-    """`ArtifactError` unless the slot table is in the program exactly once."""
     right = np.array([*range(ROOM), LAYER], "<i8")
     wrong = right.copy()
     wrong[STEP] = STEP - 1

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 WORDS: Final = 128
-"""ASCII."""
 ROOM: Final = 96
 """Positions of the cache."""
 _SIZES: Final = {"dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "hidden_dim": 128, "vocab_size": WORDS}

@@ -24,7 +24,7 @@ _LARGEST: Final = 127.0
 
 
 def plant(model: DigitsNet, pte: Path, target: Path) -> None:
-    """Write a copy of a program, lowered from the float `model`, with another scale of one class.
+    """Write a copy of a program with another scale of one class.
 
     Scales of the last layer's weights are max|w| / 127 by output channel.
     """
@@ -35,7 +35,6 @@ def plant(model: DigitsNet, pte: Path, target: Path) -> None:
 
 
 def replace_once(pte: Path, target: Path, right: np.ndarray, wrong: np.ndarray, what: str) -> None:
-    """An `ArtifactError` if `right` is not in the program exactly once."""
     content = pte.read_bytes()
     found = content.count(right.tobytes())
     if found != 1:

@@ -1,6 +1,6 @@
 """torchao's affine quantization without torchao, whose import takes longer than evaluating a small decoder.
 
-The same steps in the same order give the same bits. Other types and arguments that don't fit are left to torchao.
+The same steps in the same order give the same bits. Other types and arguments are left to torchao.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _RANGES: Final = {
 
 
 class AffineOperator:
-    """One of the operators, called as torch's own."""
+    """Called as torch's own."""
 
     def __init__(self, target: str) -> None:
         self._target = target

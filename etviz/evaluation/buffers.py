@@ -25,7 +25,7 @@ _KEPT: Final = 320 << 20
 
 
 class Buffers:
-    """Gives out tensors whose elements are not set."""
+    """Elements are not set."""
 
     _shared: ClassVar[weakref.ref[Buffers] | None] = None
 
@@ -35,7 +35,7 @@ class Buffers:
 
     @classmethod
     def shared(cls) -> Buffers:
-        """The buffers that all evaluations share while one of them lives."""
+        """Kept while one evaluation lives."""
         found = cls._shared() if cls._shared is not None else None
         if found is None:
             found = cls()
@@ -61,7 +61,6 @@ class Buffers:
 
 
 def give_back() -> None:
-    """Let the allocator return free memory to the system."""
     trim = _trim()
     if trim is not None:
         trim(0)

@@ -1,8 +1,8 @@
 """The error of quantizing activations with a scale that the delegate chooses at run time.
 
 The graph chooses one scale per tensor, XNNPACK one per row (per image before a convolution), so their results differ by
-about the quantization error. Such a delegate's gap is measured by that error, which is computed by omitting the
-quantization. Values that happen to lie on the graph's grid, as small whole numbers do, are put on another one.
+about the quantization error. That error, by which the gap is measured, is computed by omitting the quantization. Values
+that happen to lie on the graph's grid, as small whole numbers do, are put on another one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ def note(graph: Graph) -> str:
 
 
 def without_quantization(graph: Graph) -> Graph:
-    """The same graph with every dynamically quantized activation unquantized."""
     uses = Uses(graph)
 
     def plain(node: Node) -> Node:
@@ -96,7 +95,7 @@ def steps(
     """For each output, the step s of the grid whose rounding error equals that of the dynamic quantization.
 
     Uniform rounding has an RMS error of s/√12 (`metrics.unavoidable`), so s = √12 · RMS of the quantization's
-    difference; None if that is 0 or not finite. `outputs` are those with the quantization.
+    difference; None if that is 0 or not finite.
     """
     plain = call(without_quantization(graph), args)
     found = list(map(step, outputs, plain))
@@ -108,7 +107,6 @@ def steps(
 
 
 def step(value: Any, plain: Any) -> float | None:
-    """`steps` for one output."""
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
         return None
     error = (value.double() - plain.double()).square().mean().sqrt().item()

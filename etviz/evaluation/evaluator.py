@@ -50,8 +50,8 @@ _OTHER_BRANCH: Final = "the reference takes the other branch of torch.cond, so t
 class Scope:
     """A graph's values during its evaluation (`local` is None without a replay), and the listeners.
 
-    `chains` belong to local values computed because the runtime logged none. Executions on the same inputs share `env`;
-    the first has the `perturbed` lanes, see `etviz.evaluation.noise.Lanes`.
+    `chains` belong to local values that the runtime did not log. Executions on the same inputs share `env`; the first
+    has the `perturbed` lanes (`etviz.evaluation.noise.Lanes`).
     """
 
     env: dict[str, Any]
@@ -66,8 +66,7 @@ class Evaluator(Interpreter):
     """Evaluates one method in the program's types and within the limits.
 
     `rounding` perturbs operators that depend on inputs; `roundings` measure the noise of chains. `runtime_state` and
-    `perturbed_state` hold mutable buffers where they differ from the reference's. `turns` has the calls of other
-    methods between the executions.
+    `perturbed_state` hold mutable buffers that differ from the reference's. `turns` has other methods' calls.
     """
 
     def __init__(
@@ -99,8 +98,8 @@ class Evaluator(Interpreter):
         """Evaluate on flat inputs; returns the reference outputs.
 
         `seen` is called after every node in program order, except in branches not taken. `replay` computes local values
-        from `logged`; a graph with branches always has them, because they tell which branch the runtime took. Raises
-        `UsageError` if the inputs do not fit, `PairingError` if an operator fails on the reference's values.
+        from `logged`; a graph with branches always has them, to know which branch the runtime took. Raises `UsageError`
+        if the inputs do not fit, `PairingError` if an operator fails on the reference's values.
         """
         told = None if seen is None else (lambda node, values: seen(node, values[0]))
         return self.run_together(inputs, [logged], told, replay=replay)
@@ -113,10 +112,7 @@ class Evaluator(Interpreter):
         *,
         replay: bool = True,
     ) -> list[Any]:
-        """Evaluate once for several executions on the same flat inputs; several have to be `independent`.
-
-        `seen` receives the values of all executions, node by node.
-        """
+        """Evaluate once for several executions on the same flat inputs; several have to be `independent`."""
         _check_inputs(self.graph, inputs)
         self.limits.begin(inputs)
         turn = self.state.get(TURN, 0)
@@ -150,7 +146,6 @@ class Evaluator(Interpreter):
         self._exchange = turn.exchange
 
     def beside(self, call: Interlude) -> Self:
-        """An evaluator for a call of another method, in the state that the call finds."""
         other = copy.copy(self)
         for name in ("_has_branches", "_giving_outputs", "_untold"):
             vars(other).pop(name, None)
@@ -180,7 +175,6 @@ class Evaluator(Interpreter):
 
     @property
     def states(self) -> tuple[State, State, State]:
-        """Copies of the mutable buffers: reference, runtime, perturbed."""
         return dict(self.state), dict(self.runtime_state), dict(self.perturbed_state)
 
     @states.setter
@@ -191,7 +185,6 @@ class Evaluator(Interpreter):
         return {**env, **self._found(self.runtime_state)}
 
     def _found(self, state: State) -> State:
-        """An execution's part of a state, by the names of the graph's inputs."""
         own = {item.name: state[item.target] for item in self.graph.inputs if item.target in state}
         return own | {name: state[key] for name, key in self._exchange.takes.items() if key in state}
 
@@ -201,18 +194,16 @@ class Evaluator(Interpreter):
         self.runtime_state |= {key: self.look_up(local, self.graph.outputs[at]) for at, key in gives}
 
     def perturbed_lanes(self, env: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The environment in which perturbed lanes start."""
         return None
 
     def perturbed_branch(self, graph: Graph, node: Node, scope: Scope, branch: Graph) -> dict[str, Any] | None:
-        """The environment of the branch of a `cond` that the reference takes; None if no lane takes it."""
+        """None if no lane takes the branch that the reference takes."""
         return None
 
     def end_perturbed_lanes(self, perturbed: Mapping[str, Any]) -> None:
         """Told the perturbed values that are left at the end."""
 
     def call(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
-        """Evaluate a delegate's subgraph on its inputs."""
         env, live = self.bind(graph, args), self.limits.live
         self._walk(graph, Scope(env))
         self.limits.live = live
@@ -234,7 +225,7 @@ class Evaluator(Interpreter):
         return self.limits.call(target, args, kwargs)
 
     def products(self, target: str, given: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[Any]:
-        """The products of a quantized weight with several operands, in one pass over the weight."""
+        """In one pass over the quantized weight."""
         lanes = [by_position(target, args, kwargs)[0] if kwargs else list(args) for args, kwargs in given]
         weight: Quantized = lanes[0][1]
         like = weight.like
@@ -246,7 +237,7 @@ class Evaluator(Interpreter):
         return products(calls[0], weight, full)
 
     def _streamed(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Quantized | None:
-        """A weight that stays quantized until a product takes it: only in delegates, where nothing else reads it."""
+        """Quantized only in delegates, where nothing but a product reads it."""
         meta = node.outputs[0] if node.outputs else None
         if graph is self.graph or meta is None or meta.dtype != "float32" or not self._unpacked.streams(graph, node):
             return None
@@ -262,7 +253,6 @@ class Evaluator(Interpreter):
         return made if made is not None else self.limits.call(node.target, args, kwargs)
 
     def again(self, graph: Graph, node: Node, args: Any, kwargs: Any, rounding: Rounding | None) -> Any:
-        """A node's value with another rounding of every operator in it."""
         live, self.rounding = self.limits.live, rounding
         try:
             return self.apply(graph, node, args, kwargs)
@@ -408,7 +398,6 @@ class Evaluator(Interpreter):
         return self._execution(graph, node, scope, value, args, kwargs)
 
     def reference(self, graph: Graph, node: Node, scope: Scope, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The reference value of a node outside `CONTROL`."""
         return self.apply(graph, node, args, kwargs)
 
     def is_dynamic(self, graph: Graph, node: Node, *, replay: bool) -> bool:
@@ -462,7 +451,7 @@ class Evaluator(Interpreter):
 
     @staticmethod
     def noise_of_one(again: Callable[[Rounding], Any], value: Any, sizing: Sizing | None = None) -> list[Noise]:
-        """The noise of a graph that `rounds_once`, whose outputs hold the elements of one result."""
+        """Of a graph that `rounds_once`, whose outputs hold the elements of one result."""
         if sizing is None:
             sizing = Sizing()
             again(sizing)
@@ -478,7 +467,6 @@ class Evaluator(Interpreter):
 
     @cached_property
     def _untold(self) -> frozenset[int]:
-        """Ids of branching nodes and loops with operators that have no instruction."""
         return frozenset(
             id(node)
             for node in self.graph.nodes
@@ -511,7 +499,7 @@ class Evaluator(Interpreter):
         return Value([self.look_up(inner, out) for out in branch.outputs], own, None)
 
     def rounds(self, graph: Graph, node: Node, scope: Scope) -> Value:
-        """Evaluate a loop; listeners receive all rounds of an operator at the end."""
+        """Listeners receive all rounds of an operator at the end."""
         body, limits = body_of(graph, node), self.limits
         lanes = [scope.env, scope.local if scope.logged is not None else None, scope.perturbed]
         courses = [self._course(node, env) if env is not None else None for env in lanes]
@@ -555,7 +543,6 @@ def _on_chosen_grid(node: Node, chains: Mapping[str, Chain]) -> bool:
 
 
 def check_result(node: Node, value: Any) -> None:
-    """Raise a `PairingError` if a value's shape or dtype is not the program's."""
     if not node.outputs:
         return
     values = value if isinstance(value, (list, tuple)) else (value,)
@@ -591,7 +578,7 @@ def observed(node: Node, value: Value) -> Iterable[tuple[str, Any]]:
 
 
 def merge(node: Node, value: Value) -> Any:
-    """The node's runtime value for later nodes: logged tensors, or computed where none were logged."""
+    """Logged tensors, or computed ones where none were logged."""
     computed = value.local if value.local is not None else value.reference
     if value.runtime is None:
         return computed

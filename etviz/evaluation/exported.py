@@ -26,7 +26,7 @@ _KINDS: Final = {"user": "USER_INPUT", "buffer": "BUFFER", "constant": "CONSTANT
 
 
 def exported_program(graph: Graph, weights: Mapping[str, torch.Tensor]) -> ExportedProgram:
-    """A graph and its weights as an `ExportedProgram`; delegates' operators replace their calls.
+    """Delegates' operators replace their calls.
 
     Raises `PairingError` for dynamic sizes, branches, or an operator that is not registered here.
     """
@@ -101,7 +101,7 @@ def _calls(inputs: list[Any], outputs: list[Any]) -> list[Any]:
 
 
 def _function(target: str) -> Any:
-    """A node's operator. An operator that overwrites its input needs a functional form."""
+    """An operator that overwrites its input needs a functional form."""
     if target == "getitem":
         return operator.getitem
     library, _, rest = target.partition(".")

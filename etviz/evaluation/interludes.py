@@ -22,7 +22,7 @@ TURN: Final = "@turn"
 
 
 class Other(Protocol):
-    """An evaluator of another method, in its initial state."""
+    """In its initial state."""
 
     graph: Graph
     constants: Mapping[str, torch.Tensor]
@@ -35,8 +35,8 @@ class Other(Protocol):
 class Exchange:
     """A call's exchange with the state, beside its buffers.
 
-    `takes` maps a user input to the state's name of an earlier call's output; `gives` maps the index of an output that
-    later calls take to its name in the state.
+    `takes` maps a user input to the state's name of an earlier call's output; `gives` maps an output's index to its
+    name.
     """
 
     takes: dict[str, str] = field(default_factory=dict)
@@ -58,12 +58,10 @@ class Interlude:
     exchange: Exchange = field(default_factory=Exchange)
 
     def there(self, state: State) -> State:
-        """The part of the evaluated method's state that this execution finds, by its names there."""
         found = {theirs: state[name] for theirs, name in self.names.items() if name in state}
         return found | {name: state[name] for name in self.exchange.takes.values() if name in state}
 
     def leave(self, state: State, theirs: State) -> None:
-        """Update the evaluated method's state."""
         state |= {name: theirs[target] for target, name in self.names.items() if target in theirs}
         state |= {name: theirs[name] for name in self.exchange.gives.values() if name in theirs}
 

@@ -56,7 +56,6 @@ class ArgumentForm:
         self.reads: tuple[str, ...] = tuple(refs(value))
 
     def fill(self, env: Environment, weight: Callable[[str], Any]) -> Any:
-        """The arguments with an environment's values; `weight` reads a constant."""
         values = self._plain.copy()
         for at, name in self._reads:
             value = env[name]
@@ -68,7 +67,7 @@ class ArgumentForm:
 
 @dataclass(slots=True)
 class Prepared:
-    """Data that all evaluations of a program share, by the ids of nodes and graphs, which it keeps alive."""
+    """By the ids of nodes and graphs, which it keeps alive."""
 
     forms: dict[int, tuple[Node, ArgumentForm, ArgumentForm]] = field(default_factory=dict)
     last_uses: dict[int, tuple[Graph, dict[str, list[str]]]] = field(default_factory=dict)
@@ -79,8 +78,8 @@ class Prepared:
 class Interpreter(ABC):
     """Gives each node's value from the values before it, for the kind of number that a subclass computes with.
 
-    `constants` are tensors by `Input.target`. `state` holds mutable buffers, updated after each graph. `prepared` may
-    be shared between interpreters of the same kind, graphs and constants.
+    `constants` are tensors by `Input.target`. `state` holds mutable buffers. `prepared` may be shared between
+    interpreters of the same kind, graphs and constants.
     """
 
     def __init__(self, constants: Mapping[str, torch.Tensor], prepared: Prepared | None = None) -> None:
@@ -98,7 +97,7 @@ class Interpreter(ABC):
         """The outputs of a delegate's graph on its inputs."""
 
     def apply(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The value of a node other than a `cond`; a loop's rounds are evaluated in order."""
+        """Of a node other than a `cond`."""
         if node.target == "getitem":
             return _item(*args)
         if node.target == "delegate":
@@ -113,7 +112,7 @@ class Interpreter(ABC):
         return course.value()
 
     def enter(self, graph: Graph, node: Node, env: Mapping[str, Any]) -> tuple[Graph, dict[str, Any]]:
-        """The branch of a `cond` that some values lead to, and its initial values."""
+        """Of a `cond`."""
         predicate, operands = node.args
         branch = self.taken(graph, node, self.look_up(env, predicate))
         return branch, self.bind(branch, [self.look_up(env, leaf) for leaf in operands])
@@ -132,7 +131,7 @@ class Interpreter(ABC):
         }
 
     def results(self, graph: Graph, env: Mapping[str, Any]) -> list[Any]:
-        """The outputs of a graph that has run; updates the state."""
+        """Updates the state."""
         outputs = [self.look_up(env, out) for out in graph.outputs]
         self.state.update({target: self.look_up(env, Ref(name)) for target, name in graph.mutations.items()})
         return outputs
@@ -170,7 +169,6 @@ class Interpreter(ABC):
         return constant(tag.kind, tag.value)
 
     def last_uses(self, graph: Graph) -> dict[str, list[str]]:
-        """Values that nothing needs after a node, by its name."""
         known = self.prepared.last_uses.get(id(graph))
         if known is None:  # as with `forms`
             known = self.prepared.last_uses[id(graph)] = graph, _last_uses(graph)
@@ -178,7 +176,6 @@ class Interpreter(ABC):
 
 
 def weight_of(constants: Mapping[str, torch.Tensor], target: str) -> torch.Tensor:
-    """A constant; a `PairingError` if the files lack it."""
     if target not in constants:
         raise PairingError(
             f"The weights {target} are in none of the files",

@@ -1,7 +1,7 @@
 """Language-model operators in plain torch, after ``executorch/extension/llm/custom_ops`` and its tests.
 
-The program runs executorch's kernels, so the reference can't use them: a kernel's fault would be in both. Each function
-returns its results, then the values that it writes; it computes in float32, or float64 for float64 operands.
+The reference can't use executorch's kernels, which the program runs: a fault would be in both. Each function returns
+its results, then the values that it writes; it computes in float32, or float64 for float64 operands.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LanguageFunction:
-    """An operator in its functional form, called as torch's own."""
+    """Called as torch's own."""
 
     def __init__(self, target: str) -> None:
         self._schema = parsed_schema(target, LANGUAGE_OPERATORS[target].schema)

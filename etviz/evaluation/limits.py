@@ -31,7 +31,7 @@ _KNOWN: Final[dict[Any, Callable[..., Any]]] = {}
 
 
 class TooLargeError(PairingError):
-    """An operator takes more memory than there is, or computes numbers without end."""
+    """Not enough memory, or numbers without end."""
 
 
 class Limits:
@@ -47,10 +47,7 @@ class Limits:
         self.live, self._room = 0, _BYTES + self._files + _BYTES_PER_INPUT * given
 
     def call(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Call an operator.
-
-        Raises `TooLargeError` without enough memory, `PairingError` for an operator or argument that is not admitted.
-        """
+        """Raises `TooLargeError` without enough memory, `PairingError` for what is not admitted."""
         function = self.admitted(target, args, kwargs)
         try:
             result = function(*args, **kwargs)
@@ -67,7 +64,7 @@ class Limits:
     def admitted(
         self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], times: int = 1
     ) -> Callable[..., Any]:
-        """The checked function for an operator with arguments of these types and shapes; raises as `call`."""
+        """For arguments of these types and shapes; raises as `call`."""
         if target.startswith(_NUMBERS):
             try:
                 python_operators.check(target, list(args))
@@ -77,14 +74,13 @@ class Limits:
         return _checked(target, args, kwargs)
 
     def is_plain(self, target: str) -> bool:
-        """True if `call` calls the operator itself."""
         return True
 
     def has_room(self, size: int) -> bool:
         return self.live + size <= self._room
 
     def add(self, target: str, value: Any) -> int:
-        """Count a computed value; returns its bytes, to be subtracted from `live` when it is freed."""
+        """Returns the bytes, to be subtracted from `live` when the value is freed."""
         size = nbytes(value)
         self.live += size
         self.peak = max(self.peak, self.live)

@@ -35,10 +35,7 @@ def as_kernels_choose(target: str, args: Sequence[Any], kwargs: Mapping[str, Any
 
 
 def kernel_grids(rows: torch.Tensor, low: int, high: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scale (float64) and zero point (int64) that the kernel chooses for each float32 row.
-
-    As in ``kernels/quantized/cpu/op_choose_qparams.cpp``.
-    """
+    """Scale (float64) and zero point (int64) by row, as in ``kernels/quantized/cpu/op_choose_qparams.cpp``."""
     least, most = rows.amin(1).clamp(max=0.0), rows.amax(1).clamp(min=0.0)
     scale = (most.double() - least) / (high - low)
     scale = torch.where(torch.isinf(1 / scale.float()), _WITHOUT_RANGE, scale)

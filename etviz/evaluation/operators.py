@@ -76,11 +76,11 @@ _DIM_ORDER: Final[dict[str, Callable[..., Any]]] = {
 
 
 class UnknownOperatorError(PairingError):
-    """The reference can't be evaluated: an operator is not installed here, or etviz does not call it."""
+    """An operator is not installed here, or etviz does not call it."""
 
 
 class ArgumentError(PairingError):
-    """The graph calls an operator with an argument that it doesn't take."""
+    """An argument that the operator does not take."""
 
 
 class Operator:
@@ -106,7 +106,6 @@ class Operator:
         return self.overload(*args, **kwargs)
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Raise an `ArgumentError` for arguments that the schema does not take."""
         if len(args) > self._positional:
             raise ArgumentError(
                 f"The reference gives {self._target} {len(args)} arguments; it takes {self._positional}"
@@ -258,7 +257,6 @@ def _inverse_fits(x: Any, axes: Any, normalization: int, last: int) -> bool:
 def _recurrence_fits(
     gates: int, x: Any, state: Any, weights: Any, biases: bool, layers: int, _: float, *flags: bool
 ) -> bool:
-    """True if the weights and states of all layers of an `lstm`, `gru` or `rnn` fit together."""
     train, both, first = flags
     states = list(state) if isinstance(state, (list, tuple)) else [state]
     ways, each = (2 if both else 1), (4 if biases else 2)
@@ -319,7 +317,7 @@ _PRECONDITIONS: Final[dict[str, Callable[..., bool]]] = {
     "aten.rnn_tanh": functools.partial(_recurrence_fits, 1),
     "aten.rnn_relu": functools.partial(_recurrence_fits, 1),
 }
-"""By operator: the check of argument combinations that the kernel trusts."""
+"""By operator: argument combinations that the kernel trusts."""
 
 
 def by_position(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -333,7 +331,7 @@ def by_position(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def as_written(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """`by_position` without trailing defaults; unchanged if the operator is unknown."""
+    """`by_position` without trailing defaults."""
     try:
         function = resolve(target)
     except UnknownOperatorError:
@@ -348,7 +346,7 @@ def as_written(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
 
 
 def _giving_what_it_writes(overload: Any) -> Callable[..., Any]:
-    """The user's operator with copies of the arguments that it writes, returned after its results."""
+    """Copies of the written arguments are returned after the results."""
     schema = schema_of(overload)
     places = [at for at, argument in enumerate(schema.arguments) if is_written(argument)]
     if not places:
@@ -369,7 +367,7 @@ def _giving_what_it_writes(overload: Any) -> Callable[..., Any]:
 
 @functools.cache
 def resolve(target: str) -> Callable[..., Any]:
-    """The function of a target such as ``aten.add.Tensor`` or ``py.mul``; an `Operator` for torch's operators.
+    """The function of a target such as ``aten.add.Tensor`` or ``py.mul``.
 
     Raises `UnknownOperatorError` if it is not in `etviz.graph.admitted`, or not installed.
     """
@@ -400,10 +398,7 @@ def resolve(target: str) -> Callable[..., Any]:
 
 
 def constant(kind: str, value: str) -> Any:
-    """The torch object for a dtype, memory format, layout or device (always the CPU); a graph's name stays a name.
-
-    Raises `UnknownOperatorError` if torch has none.
-    """
+    """The torch object for a dtype, memory format, layout or device (always the CPU); a graph's name stays a name."""
     if kind == "graph":
         return value
     if kind == "device":

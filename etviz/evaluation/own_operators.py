@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OwnFunctions:
-    """The user's functions by operator, ``aten.gelu.default`` or ``aten.gelu`` for every overload.
+    """By operator, ``aten.gelu.default`` or ``aten.gelu`` for every overload.
 
     A function takes the operator's arguments, and may return `NotImplemented`. `problems` has the reasons of failures.
     """
@@ -28,7 +28,7 @@ class OwnFunctions:
 
 
 class OwnOperators(Limits):
-    """Calls the user's function for an operator; if it fails, the operator itself."""
+    """If the user's function fails, the operator itself is called."""
 
     def __init__(self, own: OwnFunctions, files: int = 0) -> None:
         super().__init__(files)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def weight_of(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Quantized | None:
-    """The quantized weight that a product takes, or None."""
     if target != LINEAR:
         return None
     weight = kwargs.get("weight") if len(args) < 2 else args[1]
@@ -27,14 +26,13 @@ def weight_of(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Qu
 
 
 def is_cut(weight: Quantized, given: Sequence[Any]) -> bool:
-    """True if a product's other operands can be split by the weight's rows too."""
     return all(item is None or item.shape == weight.shape[:1] for item in given[2:])
 
 
 def products(
     call: Callable[..., torch.Tensor], weight: Quantized, operands: Sequence[Sequence[Any]]
 ) -> list[torch.Tensor]:
-    """`LINEAR` for several operands: ``x``, the weight's place, and a bias or None."""
+    """`LINEAR` for several operands."""
     results = [_empty(given[0], weight) for given in operands]
     for rows, block in weight.rows():
         for result, given in zip(results, operands, strict=True):
@@ -43,7 +41,7 @@ def products(
 
 
 def product(call: Callable[..., torch.Tensor], weight: Quantized, given: Sequence[Any]) -> torch.Tensor:
-    """`LINEAR` for one operand and a bias; its gradient does not keep the weight."""
+    """`LINEAR` with a gradient that does not keep the weight."""
     if not (given[0].requires_grad and torch.is_grad_enabled()):
         return products(call, weight, [given])[0]
     return _function().apply(given[0], call, weight, given[2:])

@@ -20,24 +20,22 @@ R = TypeVar("R")
 
 
 class Log(Protocol):
-    """The logged values of one execution, by instruction; see `RuntimeLog`."""
+    """See `RuntimeLog`."""
 
     problems: dict[int, str]
 
     def values(self, instruction: int) -> list[Any]:
-        """All values that an instruction logged, in order; None where one can't be read."""
+        """None where one can't be read."""
         ...
 
-    def some_values(self, instruction: int, first: int, count: int) -> list[Any]:
-        """Up to `count` values from number `first` on."""
-        ...
+    def some_values(self, instruction: int, first: int, count: int) -> list[Any]: ...
 
     def last_values(self, instruction: int, count: int) -> list[Any] | None:
-        """The last `count` values; None if there are fewer."""
+        """None if there are fewer."""
         ...
 
     def inside(self, instruction: int) -> list[tuple[int | str, Any]]:
-        """The values that a backend logged in its call, with the backend's identifiers."""
+        """By the backend's identifiers."""
         ...
 
     def outputs(self) -> list[Any]: ...
@@ -45,7 +43,7 @@ class Log(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One execution: flat inputs, and what the runtime logged."""
+    """Flat inputs, and the log."""
 
     inputs: Sequence[Any]
     log: Log
@@ -55,7 +53,7 @@ class Execution:
 
 
 def logged_outputs(log: Log, node: Node, count: int | None = None, turn: int | None = None) -> list[Any] | None:
-    """The logged outputs of a node's instruction; None if there are none or not `count`.
+    """None if there are none or not `count`.
 
     A delegate logs its inputs first. In a loop, `turn` is the number of the instruction's execution; an incomplete one
     is an empty list.
@@ -74,12 +72,11 @@ def logged_outputs(log: Log, node: Node, count: int | None = None, turn: int | N
 
 
 def of_last_round(values: list[Any], rounds: int) -> list[Any]:
-    """The values of the last of `rounds` executions in a loop; all values outside loops."""
     return values[len(values) - len(values) // rounds :] if rounds > 1 and len(values) % rounds == 0 else values
 
 
 class Elsewhere(Protocol):
-    """A child process that evaluates files which this process only reads."""
+    """Evaluates files which this process only reads."""
 
     @property
     def graph(self) -> Graph: ...
@@ -98,9 +95,9 @@ class Elsewhere(Protocol):
 class Replay:
     """The executions of one method, in order, as `Gap.run` counts them.
 
-    `fresh` makes an evaluator in the model's initial state, `fresh_float` one of the float model that was quantized;
-    `stages` has makers for the program's other forms, from the exported one on. With `elsewhere`, this process must not
-    evaluate, and the makers raise `RuntimeError`.
+    `fresh` makes an evaluator in the model's initial state, `fresh_float` one of the float model; `stages` has makers
+    for the program's other forms. With `elsewhere`, this process must not evaluate, and the makers raise
+    `RuntimeError`.
     """
 
     fresh: Callable[[], Evaluator]
@@ -118,7 +115,6 @@ class Replay:
         return self.elsewhere.constants if self.elsewhere is not None else self.fresh().constants
 
     def piece(self, graph: Graph, constants: Mapping[str, torch.Tensor], executions: Sequence[Execution]) -> Replay:
-        """Executions of a part of the program, evaluated where the program is."""
         if self.elsewhere is not None:
             return self.elsewhere.piece(graph, constants, executions)
         return piece(graph, constants, executions)
@@ -129,7 +125,7 @@ def piece(graph: Graph, constants: Mapping[str, torch.Tensor], executions: Seque
 
 
 def question(function: Callable[Concatenate[Replay, P], R]) -> Callable[Concatenate[Replay, P], R]:
-    """Let a function of a `Replay` be evaluated in the child process if the replay's files are foreign.
+    """Let a child process evaluate a function of a `Replay` if the replay's files are foreign.
 
     The other arguments and the result must be functions, or what `etviz.pipeline.parcel` can pack.
     """

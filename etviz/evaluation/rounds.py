@@ -49,7 +49,6 @@ class Course:
         return [*self.carries, *self.rows, *self.operands, at]
 
     def end(self, given: Sequence[Any]) -> None:
-        """Take the body's outputs of a round."""
         self.carries, rest = list(given[: len(self.carries)]), given[len(self.carries) :]
         self.results = self.results or [[] for _ in rest]
         self._given += nbytes(rest) + _OBJECT * len(rest)
@@ -57,7 +56,7 @@ class Course:
             result.append(row)
 
     def value(self, like: Course | None = None) -> list[Any]:
-        """The loop's outputs: the last carries, and the results. Parts equal to another lane's are shared."""
+        """The last carries, and the results; parts equal to another lane's are shared."""
         known = like.value() if like is not None else []
         if like is None:
             return [*self.carries, *map(stacked, self.results)]
@@ -72,7 +71,6 @@ def stacked(values: Sequence[Any]) -> Any:
 
 
 def joined(values: Sequence[Any]) -> Any:
-    """The values of several loops, stacked over all their rounds."""
     if isinstance(values[0], (list, tuple)):
         return [joined(items) for items in zip(*values, strict=True)]
     return torch.cat([torch.as_tensor(value) for value in values])
@@ -83,7 +81,7 @@ def _same(values: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 class Turns:
-    """Gives logged values in a loop, one execution of each instruction after the other."""
+    """One execution of each instruction after the other."""
 
     def __init__(self, logged: Logged) -> None:
         self._logged = logged
@@ -95,7 +93,6 @@ class Turns:
         return self._logged(node, turn=turn)
 
     def is_over(self, node: Node) -> bool:
-        """True if no logged value of a node is left."""
         return self._logged(node, turn=self._taken[node.instruction]) is None
 
 

@@ -15,7 +15,7 @@ _ALIGNMENT: Final = 64
 
 
 class SpillFile:
-    """Tensors in a file, read as views of the file that outlive this object."""
+    """Tensors are read as views of the file that outlive this object."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(prefix="etviz-")  # noqa: SIM115 - closed in __exit__
@@ -29,7 +29,6 @@ class SpillFile:
         self._file.close()
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Write a tensor; returns its view in the file."""
         values = tensor.detach().contiguous()
         if not values.numel():
             return values

@@ -27,7 +27,7 @@ _OWN: Final = Path("/proc/self/task")
 
 @contextmanager
 def threads_for(graph: Graph) -> Generator[None]:
-    """Let torch use one thread for a small model, free cores for larger ones; then restore the user's number."""
+    """One thread for a small model, else free cores; then restores the user's number."""
     threads = torch.get_num_threads()
     if threads == 1:
         yield

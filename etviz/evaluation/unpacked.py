@@ -51,7 +51,7 @@ def elements(meta: Meta | None) -> int | None:
 
 
 class Unpacked:
-    """Keeps the last dequantized weights of a program."""
+    """The last dequantized weights."""
 
     def __init__(self) -> None:
         self._names: dict[int, tuple[Graph, frozenset[str]]] = {}
@@ -62,7 +62,6 @@ class Unpacked:
         self._alive: dict[int, tuple[Graph, Node, weakref.ref[Any]]] = {}
 
     def holds(self, graph: Graph, node: Node) -> bool:
-        """True if a node's value is a dequantized weight."""
         if id(graph) not in self._names:
             self._names[id(graph)] = graph, unpacked_weights(graph)  # the graph is kept, so its id stays its own
         return node.name in self._names[id(graph)][1]
@@ -86,7 +85,6 @@ class Unpacked:
             self._size -= nbytes(self._values.popitem(last=False)[1][1])
 
     def source(self, storage: int) -> tuple[Graph, Node] | None:
-        """The node whose live value has its elements at an address."""
         for graph, node, reference in self._alive.values():
             value = reference()
             if value is not None and value.untyped_storage().data_ptr() == storage:
@@ -94,7 +92,6 @@ class Unpacked:
         return None
 
     def streams(self, graph: Graph, node: Node) -> bool:
-        """True if only products take a node's value, block by block."""
         if id(graph) not in self._streamed:
             self._streamed[id(graph)] = graph, product_weights(graph)  # as with `holds`
         return node.name in self._streamed[id(graph)][1]
@@ -102,7 +99,7 @@ class Unpacked:
     def dequantized(
         self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], dtype: torch.dtype
     ) -> torch.Tensor | None:
-        """The result of a dequantize in `dtype`, in reused memory; None if `Quantized.of` returns None."""
+        """In reused memory; None if `Quantized.of` returns None."""
         weight = Quantized.of(target, args, kwargs, dtype)
         if weight is None:
             return None
@@ -111,7 +108,7 @@ class Unpacked:
 
 
 class Quantized:
-    """A large quantized weight that is dequantized where it is needed; `shape` and `dtype` are the dequantized ones."""
+    """Dequantized where it is needed; `shape` and `dtype` are the dequantized ones."""
 
     __slots__ = ("_blocks", "_norms", "_scale", "_x", "_zero", "dtype", "shape")
 
@@ -122,7 +119,7 @@ class Quantized:
 
     @classmethod
     def of(cls, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], dtype: torch.dtype) -> Quantized | None:
-        """A dequantize's operand; None for other operators, small tensors, and types that operators treat specially."""
+        """None for other operators, small tensors, and types that operators treat specially."""
         grid = grid_arguments(target, args, kwargs) if conversion(target) == DEQUANTIZE else None
         x = args[0] if args else kwargs.get("input")
         if grid is None or not isinstance(x, torch.Tensor) or x.numel() < LARGE or not _plain(grid, x, dtype):
@@ -151,7 +148,7 @@ class Quantized:
 
     @property
     def like(self) -> torch.Tensor:
-        """A tensor of the same shape and type without memory."""
+        """Without memory."""
         return torch.empty(1, dtype=self.dtype).expand(self.shape)
 
     def whole(self) -> torch.Tensor:
@@ -159,7 +156,7 @@ class Quantized:
         return self._fill(Buffers.shared().empty(self.shape, self.dtype), slice(None))
 
     def rows(self) -> Iterator[tuple[slice, torch.Tensor]]:
-        """`whole` by blocks of rows, each in the same memory."""
+        """In the same memory."""
         count, width = self.shape
         number = max(_ROWS, _CACHED // (width * self.dtype.itemsize) // _ROWS * _ROWS)
         memory = Buffers.shared().empty((min(number, count), width), self.dtype)

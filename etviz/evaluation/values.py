@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from etviz.tensors.metrics import Noise
 
 Logged = Callable[..., "list[Any] | None"]
-"""The logged outputs of a node, see `logged_outputs`."""
+"""See `logged_outputs`."""
 Seen = Callable[[Node, "Value"], None]
 SeenTogether = Callable[[Node, "Sequence[Value]"], None]
 
@@ -21,9 +21,9 @@ SeenTogether = Callable[[Node, "Sequence[Value]"], None]
 class Value:
     """A node's values.
 
-    `local` is computed from the runtime's inputs; None if that failed (`problem`). `noise` gives its noise by law, for
-    the logged values; None if it has to be measured. `chain` has operators before it without logged values. `rounds`
-    counts a loop's stacked rounds, 0 outside loops; `apart` those in which the reference takes another branch.
+    `local` is computed from the runtime's inputs; None if that failed (`problem`). `noise` gives its noise by law; None
+    if it has to be measured. `chain` has operators before it without logged values. `rounds` counts a loop's stacked
+    rounds, 0 outside loops; `apart` those in which the reference takes another branch.
     """
 
     reference: Any
@@ -46,8 +46,7 @@ class Chain:
     """The unlogged part of a value.
 
     `nodes` lack values, in program order; `perturbed` is the value with each rounding of them, empty if they fail.
-    `logged` tells which of several outputs were logged. `plain` is the value without the grids that they choose, None
-    if that fails.
+    `logged` tells which of several outputs were logged. `plain` is the value without the grids that they choose.
     """
 
     nodes: tuple[Node, ...]
@@ -56,12 +55,11 @@ class Chain:
     plain: Any = None
 
     def has_logged(self, output: int) -> bool:
-        """True if later operators take the logged value of this output."""
         return output < len(self.logged) and self.logged[output]
 
 
 class Rounding(Protocol):
-    """Computes operators with perturbed or replaced results; see `etviz.evaluation.noise`."""
+    """Computes operators with perturbed or replaced results."""
 
     def call(
         self,
@@ -71,13 +69,11 @@ class Rounding(Protocol):
         kwargs: Mapping[str, Any],
         *,
         delegated: bool = False,
-    ) -> Any:
-        """The result of an operator, which a backend runs if it is `delegated`."""
-        ...
+    ) -> Any: ...
 
 
 def flat_values(value: Any) -> list[Any]:
-    """A node's outputs as the runtime logs them: tensors of nested tuples and lists in order."""
+    """As the runtime logs them: tensors of nested tuples and lists in order."""
     if isinstance(value, (list, tuple)):
         return [leaf for item in value for leaf in flat_values(item)]
     return [value]

@@ -221,10 +221,7 @@ def _logged(paired: Paired, log: RuntimeLog) -> dict[int, list[Any]]:
 
 
 class _Tally:
-    """`masks` has, by output, the elements that ever differed from the first run's.
-
-    `values` has, by run and instruction, those of the first run, and the differing ones of the first deviating runs.
-    """
+    """`masks` has, by output, the elements that ever differed from the first run's; `values` those of kept runs."""
 
     def __init__(self) -> None:
         self.digests: dict[int, dict[int, bytes]] = {}

@@ -34,7 +34,7 @@ _PATIENCE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One input; a `problem` if its values are missing or do not fit."""
+    """A `problem` if its values are missing or do not fit."""
 
     index: int
     name: str = ""

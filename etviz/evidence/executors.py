@@ -78,7 +78,7 @@ def runs_a_script() -> bool:
 
 
 def _crosses(*work: Any) -> bool:
-    """The work can be pickled, and new processes would not import a script."""
+    """Can be pickled, and new processes would not import a script."""
     if runs_a_script():
         return False  # only the script knows whether it guards what it does at its top level
     try:

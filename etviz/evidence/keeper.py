@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class InputKeeper:
-    """Keeps the worst inputs of each operator and of the outputs, and both ends of each task metric."""
+    """The worst inputs of each operator and of the outputs, and both ends of each task metric."""
 
     def __init__(self, store: Store, tasks: Collection[str]) -> None:
         self._store, self._tasks = store, tasks

@@ -64,10 +64,9 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The task of a worker; the inputs `first` tell the noise of total gaps.
+    """A worker's task; the inputs `first` tell the noise of total gaps, `timeout` is seconds for all `samples`.
 
-    A worker on another machine must see files with the same `digests` (SHA-256). `timeout` is seconds for all
-    `samples`.
+    A worker on another machine must see files with the same `digests` (SHA-256).
     """
 
     subject: Subject
@@ -82,7 +81,7 @@ class Work:
 
 @dataclass(slots=True)
 class Measured:
-    """`gaps` has, by `gap_columns`, one item for each value of each input; `runs` a row for each input."""
+    """`gaps` has an item for each value of each input, `runs` a row for each input."""
 
     gaps: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     runs: list[dict[str, Any]] = field(default_factory=list)
@@ -90,7 +89,7 @@ class Measured:
 
 
 def measure(work: Work, ahead: Future[Ran] | None = None) -> Measured:
-    """An input that can't be run becomes a row with its reason; `ahead` holds executions that run already."""
+    """An input that can't be run becomes a row with its reason."""
     opened = _open(work)
     pieces: list[Measured] = []
     groups = [[sample] for sample in work.samples] if opened.is_stateful else [list(work.samples)]

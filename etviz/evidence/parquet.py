@@ -1,7 +1,6 @@
 """Reads the Parquet tables of a study, which may come from other people.
 
-Some damage makes pyarrow end the process, so a child process first reads tables that etviz did not write here. A
-table's size in memory is limited.
+Some damage makes pyarrow end the process, so a child process reads unknown tables first. Memory is limited.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def are_noted(paths: Sequence[Path]) -> bool:
 
 
 def vet(paths: Sequence[Path]) -> None:
-    """Read tables in a child process; an `ArtifactError` if one ends it."""
+    """`ArtifactError` if a table ends the child process."""
     try:
         _WORKER.run({"work": "read", "paths": [str(path) for path in paths]})
     except ExecutionError as error:
@@ -86,10 +85,7 @@ def _try(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]
 
 
 def read_table(path: Path, checksum: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """An empty `checksum` (SHA-256, hexadecimal) skips its test.
-
-    `ArtifactError` if the table is missing, damaged or too large, lacks a column, or has another checksum.
-    """
+    """An empty `checksum` (SHA-256, hexadecimal) skips its test; `ArtifactError` for a damaged or too large table."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -28,7 +28,7 @@ NAMING: Final = ("kind", "op", "backend", "reference_ops", "module", "source", "
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """The folder has the executions' files."""
+    """Owns the executions' files."""
 
     inputs: Sequence[Sequence[Any]]
     paired: Paired
@@ -51,10 +51,7 @@ class Running:
     def run(
         self, inputs: Sequence[Sequence[Any]], timeout: float | None = None, cancel: threading.Event | None = None
     ) -> Ran:
-        """The caller removes the folder.
-
-        An `ExecutionError` if the program fails, or is executed another number of times.
-        """
+        """The caller removes the folder."""
         folder = Scratch()
         try:
             with self._running:  # one child process suffices

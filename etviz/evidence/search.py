@@ -34,7 +34,7 @@ class Unit:
 
 
 class Simulation:
-    """A float model, with any part of its quantizer's rounding."""
+    """With any part of its quantizer's rounding."""
 
     def __init__(
         self,

@@ -61,10 +61,7 @@ class Store:
         self._unread: list[Path] | None = None
 
     def claim(self) -> None:
-        """Keep other writers out until `release` or the end of this process.
-
-        `UsageError` if another process writes, `ArtifactError` if the folder can't be written to.
-        """
+        """Keep other writers out until `release` or the end of this process; `UsageError` if another one writes."""
         from filelock import FileLock, Timeout
 
         for name in (*_FOLDERS, ".lock", LOWERED):
@@ -91,7 +88,7 @@ class Store:
             self._lock = None
 
     def about(self) -> dict[str, Any]:
-        """Empty if none was begun; an `ArtifactError` for damage or another version."""
+        """Empty if none was begun."""
         path = self._file(_ABOUT)
         if not path.exists():
             return {}
@@ -201,7 +198,7 @@ class Store:
         return self._read(name)
 
     def runs(self, columns: Sequence[str] | None = None) -> Iterator[tuple[int, pd.DataFrame]]:
-        """By chunk; an `ArtifactError` if two chunks hold the same input, or for damage."""
+        """By chunk; an `ArtifactError` if two chunks hold the same input."""
         seen = set[int]()
         for number in self.done():
             frame = self._read(f"runs/{number:06}.parquet", columns)

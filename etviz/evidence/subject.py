@@ -91,7 +91,7 @@ class Subject:
         return execute(self.pte, inputs, method=self.method, timeout=timeout, cancel=cancel, **given)
 
     def pair(self, run: ChildRun | RunFiles, base: Paired | None = None) -> Paired:
-        """`base`, the result of an earlier run, saves reading the record again."""
+        """`base` saves reading the record again."""
         if run.etdump is None:
             raise UsageError("the run wrote no ETDump")
         if base is None:
@@ -113,7 +113,7 @@ class Subject:
 
 
 def inspect_run(subject: Subject, values: Sequence[Any], what: str) -> Inspection:
-    """`what` is a part of the title; `ExecutionError` if the run fails."""
+    """`what` is a part of the title."""
     folder = Scratch()
     artifacts = subject.pair(subject.run([values], Path(folder.name))).artifacts
     title = f"{subject.title or subject.pte.name}, {what}"
@@ -124,10 +124,7 @@ def inspect_run(subject: Subject, values: Sequence[Any], what: str) -> Inspectio
 def subject_of(
     program: Any, example: Sequence[Any] | None, folder: Path, method: str | None, **lowering: Any
 ) -> Subject:
-    """A model is lowered for `example` into `folder`.
-
-    `UsageError` for anything else or a missing file, `LoweringError` if upstream refuses the model.
-    """
+    """A model is lowered for `example` into `folder`."""
     given = {name: value for name, value in lowering.items() if value is not None}
     if isinstance(program, Inspection):
         files = {kind: path for kind, path in program.analysis.findings.files.items() if kind in FILES}
@@ -172,7 +169,7 @@ def _subject(files: Mapping[str, str], method: str | None, title: str) -> Subjec
 
 
 def arguments_of(model: Any, item: Sequence[Any]) -> tuple[Any, ...]:
-    """An item of a data set may end with a label."""
+    """An item may end with a label."""
     forward = getattr(model, "forward", None)
     try:
         kinds = [p.kind for p in inspect.signature(forward).parameters.values()] if forward is not None else []
@@ -186,7 +183,7 @@ def arguments_of(model: Any, item: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def digest(path: str | Path) -> str:
-    """SHA-256 in hexadecimal; an `ArtifactError` if the file can't be read."""
+    """SHA-256 in hexadecimal."""
     sha = hashlib.sha256()
     try:
         with Path(path).open("rb") as file:

@@ -54,10 +54,7 @@ TASKS: Final[dict[str, Task]] = {"top1": top1, "top5": top5, "margin": margin, "
 
 
 def choose(task: Any, columns: Collection[str], tables: str) -> dict[str, Task]:
-    """`task` is a name, a function, a list of both, or functions by name.
-
-    `UsageError` if a metric can't be called, or has the name of one of the tables' `columns`.
-    """
+    """`task` is a name, a function, a list of both, or functions by name; none may be named like a column."""
     if task is None:
         return {}
     if isinstance(task, dict):

@@ -37,7 +37,7 @@ _EXECUTIONS: Final = 20
 
 @dataclass(slots=True)
 class Variant:
-    """`outputs` are by input; `emulated` is the reference implementation that ran delegates."""
+    """`outputs` are by input; `emulated` names the reference implementation that ran delegates."""
 
     subject: Subject
     outputs: list[list[Any]]
@@ -46,7 +46,7 @@ class Variant:
 
 
 def float_outputs(model: Any, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """The flat outputs by input; a `UsageError` if the model fails on one."""
+    """By input."""
     module = model.module() if hasattr(model, "graph_signature") else model
     found = []
     with torch.no_grad():
@@ -62,7 +62,6 @@ def float_outputs(model: Any, inputs: Sequence[Sequence[Any]]) -> list[list[Any]
 def lower_variant(
     model: Any, inputs: Sequence[Sequence[Any]], folder: Path, lowering: Mapping[str, Any], timeout: float | None = None
 ) -> Subject:
-    """A `UsageError` for an unknown key, a `LoweringError` if upstream refuses the model."""
     unknown = set(lowering) - {*LOWERING, *ELSEWHERE}
     if unknown:
         raise UsageError(f"a recipe has {', '.join((*LOWERING, *ELSEWHERE))}; found {', '.join(sorted(unknown))}")
