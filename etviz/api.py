@@ -232,8 +232,8 @@ def load(
         For backends with a separate clock: maps the name of an event inside a delegate and a time of that clock to
         milliseconds.
     introduced
-        Also replay every instruction on the runtime's inputs. False takes about half the time; ask for it later with
-        `Inspection.compute_introduced`.
+        Also replay every instruction on the runtime's inputs. If False, the columns of introduced errors are empty; ask
+        for them later with `Inspection.compute_introduced`.
     metrics
         Further metrics, each a column: names that were registered with ``etviz.metrics.register``, or comparators of
         the upstream Inspector (subclasses of `NumericalComparatorBase`), whose class names the column. By default

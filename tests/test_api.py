@@ -192,6 +192,13 @@ def test_traits_are_shared_with_the_widget(executed: Callable[[str], Executed]) 
         assert [change["name"] for change in seen] == ["height", "selected", "sort_by"]
         with pytest.raises(traitlets.TraitError):
             inspection.selected = "first"  # pyright: ignore[reportAttributeAccessIssue]
+        last = {"selected": len(inspection.coverage) + len(inspection.gaps), "expanded": [len(inspection.tree)]}
+        for name, value in (*last.items(), ("sort_by", "nope"), ("expanded", [0, -1])):
+            for owner in (inspection.view, widget):
+                with pytest.raises(traitlets.TraitError, match=name):
+                    setattr(owner, name, value)
+        widget.expanded = [0, len(inspection.tree) - 1]
+        assert inspection.view.expanded == widget.expanded
     finally:
         widget.close()
     inspection.selected = None

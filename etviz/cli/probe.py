@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,10 +56,14 @@ def probe(
             f"{plain_text(item.path)}: {len(item.values)} values of instructions {first} to {last}; {size}",
             soft_wrap=True,
         )
-    folder = plain_text(made[0].folder)
+    model, record = made[0].model, made[0].record
+    etrecord = by_name(model.parent, "etrecord")
+    words = ["etviz", "load-outputs", "OUTPUTS", *(["--record", made[0].folder] if record else []), "--pte", model]
+    words += ["--inputs", "INPUTS"] if record and not etrecord else ["--etrecord", etrecord or "ETRECORD"]
     err.print(
-        f"Run {plain_text(made[0].model)} and each probe on the same inputs, keep the raw outputs as model-0.bin, …, "
-        f"probe-0-0.bin, …, and show them: etviz load-outputs OUTPUTS --record {folder}",
+        f"Run {plain_text(model)} and each probe on the same inputs, keep the raw outputs as model-0.bin, …, "
+        f"probe-0-0.bin, …{'' if record else ', with a copy of probes.json'}, and show them: "
+        + plain_text(shlex.join(map(str, words))),
         soft_wrap=True,
     )
 

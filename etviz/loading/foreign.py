@@ -147,7 +147,7 @@ def _state(path: str) -> str:
     try:
         return identity(path)
     except OSError as error:
-        raise ArtifactError(path, "the file was taken away while it was read", "load it again") from error
+        raise ArtifactError(path, f"it can't be opened ({error.strerror})", "load it again") from error
 
 
 def _recipe(paired: Paired) -> dict[str, Any]:

@@ -125,8 +125,8 @@ def probe(
         them. The delegate is lowered again: its own outputs are compared with the other probes' bit for bit. This needs
         the record, the ETRecord if that has the weights, and the backend, installed here.
     workdir
-        Folder for ``probe-0.pte``, …, ``probes.json``, and the artifacts of a lowered model. By default the record's
-        folder, or a temporary folder that lasts as long as the probes.
+        Folder for ``probe-0.pte``, …, ``probes.json``, a copy of the record, and the artifacts of a lowered model. By
+        default the record's folder, or a temporary folder that lasts as long as the probes.
 
     Returns
     -------
@@ -246,6 +246,9 @@ class _Maker:
         own = len(self.method.outputs)
         table = ProbeTable("", self.method.name, self.checksum, own, tuple(entries), missing)
         write_table(table, self.folder / FILE)
+        if self.record is not None and self.record.resolve().parent != self.folder.resolve():
+            with whole_file(self.folder / self.record.name, "the record", through=False) as partial:
+                partial.write_bytes(self.record.read_bytes())
         return probes
 
     def _choose(self, wanted: set[int] | None) -> tuple[list[_Chosen], dict[int, str]]:

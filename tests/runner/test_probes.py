@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -359,6 +360,30 @@ def test_commands(executed: Callable[[str], Executed], tmp_path: Path):
     assert len(found["rows"]) == 10
     assert "matches the reference" in found["verdict"]
     assert any("bit for bit" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize("with_record", [True, False])
+def test_the_printed_command_works(with_record: bool, executed: Callable[[str], Executed], tmp_path: Path):
+    """As it stands, but for the places that only the user knows; the probes lie elsewhere than their program."""
+    made = executed("plain_cnn")
+    source, probes, outputs = tmp_path / "my build", tmp_path / "probes", tmp_path / "outputs"
+    source.mkdir()
+    outputs.mkdir()
+    for kind in ("pte", "record", "etrecord") if with_record else ("pte",):
+        (source / made.path(kind).name).write_bytes(made.path(kind).read_bytes())
+    ended = CliRunner().invoke(app, ["probe", str(source), "-o", str(probes)])
+    assert ended.exit_code == 0, ended.output
+    for item in (made.path("pte"), *probes.glob("probe-*.pte")):
+        for at, value in enumerate(execute(item, [flatten(made.inputs)]).outputs[0]):
+            value.contiguous().numpy().tofile(outputs / f"{item.stem}-{at}.bin")
+    if not with_record:
+        assert "with a copy of probes.json" in ended.stderr
+        (outputs / FILE).write_bytes((probes / FILE).read_bytes())
+    places = {"OUTPUTS": str(outputs), "ETRECORD": str(made.path("etrecord"))}
+    words = shlex.split(ended.stderr[ended.stderr.index("etviz load-outputs") :])
+    ended = CliRunner().invoke(app, [*(places.get(word, word) for word in words[1:]), "--json"])
+    assert ended.exit_code == 0, ended.output
+    assert len(json.loads(ended.stdout)["rows"]) == 10
 
 
 @pytest.mark.parametrize("size", ["", "0", "-1", "64 parsecs", "MB", True, 0])

@@ -114,6 +114,10 @@ class ViewState(traitlets.HasTraits):
         return len(self.analysis.rows) + int((coverage["status"] != COMPARED).sum())
 
     @property
+    def nodes(self) -> int:
+        return 0 if self._analysis is None else len(self._analysis.tree)
+
+    @property
     def columns(self) -> set[str]:
         return column_names(self.analysis)
 
@@ -129,6 +133,13 @@ class ViewState(traitlets.HasTraits):
         if (name := proposal["value"]) not in self.columns:
             raise traitlets.TraitError(f"sort_by must be a column of the table, found {name!r}")
         return name
+
+    @traitlets.validate("expanded")
+    def check_expanded(self, proposal: Any) -> Any:
+        nodes = proposal["value"]
+        if nodes and max(nodes) >= (known := self.nodes):
+            raise traitlets.TraitError(f"expanded must be nodes of the tree, below {known}, found {max(nodes)}")
+        return nodes
 
     def _follow(self, change: Change) -> None:
         """Rows of a zoomed delegate stand before the instructions that were not compared, which move."""

@@ -159,6 +159,10 @@ class InspectionWidget(anywidget.AnyWidget):
     def _check_sort_by(self, proposal: Any) -> Any:
         return self.state.check_sort_by(proposal)
 
+    @traitlets.validate("expanded")
+    def _check_expanded(self, proposal: Any) -> Any:
+        return self.state.check_expanded(proposal)
+
     @traitlets.validate("panel")
     def _check_panel(self, proposal: Any) -> Any:
         if not is_place(proposal["value"]):
