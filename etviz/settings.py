@@ -131,7 +131,7 @@ options: Final = Options()
 def use_libraries(libraries: Iterable[str | os.PathLike[str]] | None) -> None:
     """Add libraries to `options.operator_libraries`, files by full path, and load all of the session's.
 
-    A `UsageError` if it is no list of names, or a library can't be loaded.
+    A `UsageError` if one can't be loaded.
     """
     named = [libraries] if isinstance(libraries, (str, os.PathLike)) else list(libraries or ())
     if not all(isinstance(name, (str, os.PathLike)) for name in named):

@@ -210,17 +210,16 @@ def events_frame(profile: Profile, graph: Graph, handles: Handles = MappingProxy
     event_block
         ``Default`` (loading) or ``Execute``.
     name
-        As upstream calls it: ``OPERATOR_CALL``, ``native_call_add.out``, ``DELEGATE_CALL``, the backend's own name for
-        an event inside a delegate, ``Method::execute`` and the like for the framework's own.
+        Upstream's: ``OPERATOR_CALL``, ``native_call_add.out``, ``DELEGATE_CALL``, the backend's name for an event
+        inside a delegate, ``Method::execute`` and the like for the framework's.
     instruction
         None for the framework's own events.
     backend, op_types, module, source
         Of the instruction, or of an inner event's operator: backend id, functional operators in order, and where the
         first output comes from.
     operator, confidence
-        Of an event inside a delegate: name of the edge operator that it timed; ``certain`` where the delegate map or
-        the event's own name says so, ``likely`` where events of a kind are as many as the operators of that kind, in
-        their order; empty where it is not known.
+        Of an event inside a delegate: the edge operator that it timed; ``certain`` by the delegate map or the event's
+        name, ``likely`` if a kind has as many events as operators; empty where it is not known.
     count
         Number of samples.
     avg_ms, p10_ms, p50_ms, p90_ms, min_ms, max_ms, std_ms

@@ -166,7 +166,7 @@ def wrong_kind(path: PathLike, head: bytes, what: str, advice: str) -> ArtifactE
 
 
 class Residency:
-    """Releases the pages of a mapped file while it is read, to bound memory; access maps them again."""
+    """Releases the pages of a mapped file while it is read, to bound memory."""
 
     def __init__(self, data: memoryview) -> None:
         self._map = data.obj if isinstance(data.obj, mmap.mmap) else None

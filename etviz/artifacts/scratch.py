@@ -82,7 +82,7 @@ def sweep() -> None:
 
 @functools.lru_cache(64)
 def _sweep(parent: Path, prefix: str) -> None:
-    """Works once per place and up to a time limit, and not where anyone may rename files."""
+    """Once per place and up to a time limit; not where anyone may rename files."""
     end = time.monotonic() + _LONGEST
     with contextlib.suppress(OSError):
         mode = parent.stat().st_mode

@@ -1,8 +1,7 @@
-"""Constants of the `.pte` that differ from the reference's.
+"""Constants of the `.pte` that differ from the reference's, recognized by content.
 
-Constants are recognized by content. A weight differs if the `.pte` lacks it, and has a similar or reordered constant
-that the reference lacks. Constants that a backend computes from several (a batch norm in a convolution's weights, a
-bias as integers) can't be recognized and are skipped.
+A weight differs if the `.pte` lacks it, and has a similar or reordered constant that the reference lacks. Constants
+that a backend computes from several (a batch norm in a convolution's weights, a bias as integers) are skipped.
 """
 
 from __future__ import annotations

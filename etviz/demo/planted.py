@@ -1,6 +1,6 @@
 """The demo's planted fault: one per-channel scale of the quantized weights, changed in the emitted program alone.
 
-The reference stays right. The program runs, and no longer knows one of the ten digits.
+The program runs, and no longer knows one of the ten digits.
 """
 
 from __future__ import annotations

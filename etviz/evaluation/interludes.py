@@ -1,7 +1,7 @@
 """Calls of other methods between one method's executions: they change its buffers and give its inputs.
 
-A call's results are state with a reference, runtime and perturbed value, so an encoder's error is carried into the
-decoder's input.
+A call's results have a reference, runtime and perturbed value, so an encoder's error is carried into the decoder's
+input.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ def keep_in_float_class() -> type:
     from torchao.quantization.pt2e.quantizer import Quantizer
 
     class KeepInFloat(Quantizer):
-        """Leaves some operators alone."""
+        """Quantizes like another quantizer, except for some operators."""
 
         def __init__(self, quantizer: Any, names: Iterable[str]) -> None:
             super().__init__()
@@ -41,7 +41,7 @@ def keep_off_backend_class() -> type:
     from executorch.exir.backend.partitioner import Partitioner, PartitionResult
 
     class KeepOffBackend(Partitioner):
-        """Leaves some operators alone."""
+        """Delegates like another partitioner, except for some operators."""
 
         def __init__(self, partitioner: Any, names: Iterable[str]) -> None:
             super().__init__()

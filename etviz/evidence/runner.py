@@ -279,6 +279,7 @@ def _chunks(source: Iterator[Entry], size: int, work: Work, done: Collection[int
 
 
 def _with_next(chunks: Iterator[_Chunk]) -> Iterator[tuple[_Chunk, _Chunk | None]]:
+    """An error of the next chunk is raised after the one before is done."""
     chunk = next(chunks, None)
     while chunk is not None:
         following, problem = None, None

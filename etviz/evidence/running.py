@@ -28,7 +28,7 @@ NAMING: Final = ("kind", "op", "backend", "reference_ops", "module", "source", "
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """Owns the executions' files."""
+    """The folder has the executions' files."""
 
     inputs: Sequence[Sequence[Any]]
     paired: Paired

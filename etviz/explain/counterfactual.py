@@ -40,9 +40,9 @@ def counterfactual(
 ) -> dict[int, list[Any]]:
     """The final outputs of some executions if the values `exact` (by execution) had been exact.
 
-    `instead` replaces outputs of delegate calls, see `outputs_inside`. `until`: in a program with state, all executions
-    from the first exact value up to this number are returned, since buffers change later ones. A `UsageError` if later
-    values can't be evaluated because a delegate's inside is not known.
+    `instead` replaces outputs of delegate calls, see `outputs_inside`. `until`: in a program with state, the last
+    execution to return: buffers change later ones. A `UsageError` if later values can't be evaluated because a
+    delegate's inside is not known.
     """
     template = replay.fresh()
     walker = _Counterfactual(template.graph, template.constants, template.limits)

@@ -47,10 +47,7 @@ class Baseline:
 
 
 def baseline_of(analysis: Analysis, device: str = "") -> Baseline:
-    """The baseline of a run, with its bits if it is of a class of devices.
-
-    A `UsageError` if nothing was compared, or bits are asked for and the inputs are not known.
-    """
+    """With its bits if it is of a class of devices; a `UsageError` if nothing was compared."""
     gaps = analysis.gaps
     if gaps.empty:
         raise UsageError("nothing was compared, so there is no baseline; etviz info says what the files hold")
@@ -68,7 +65,7 @@ def baseline_of(analysis: Analysis, device: str = "") -> Baseline:
 
 
 def inputs_of(analysis: Analysis) -> str:
-    """Hash of the inputs of all executions; a `UsageError` if they are not known."""
+    """Hash of all executions' inputs; a `UsageError` if they are not known."""
     replay = analysis.tables.compared.replay
     inputs = [value for execution in (replay.executions if replay is not None else ()) for value in execution.inputs]
     if not inputs:
@@ -83,10 +80,7 @@ def bits_of(analysis: Analysis) -> dict[str, str]:
 
 
 def write_baseline(analysis: Analysis, path: PathLike, device: str = "", before: Baseline | None = None) -> None:
-    """Write a run as a baseline; for a class of devices its bits, beside those `before`.
-
-    A `UsageError` if nothing was compared, or the other classes ran on other inputs.
-    """
+    """For a class of devices, its bits beside those `before`; a `UsageError` if the others ran on other inputs."""
     own = baseline_of(analysis, device)
     if before is not None and before.bits and not device:
         own = replace(own, inputs=before.inputs, bits=before.bits)
@@ -99,7 +93,6 @@ def write_baseline(analysis: Analysis, path: PathLike, device: str = "", before:
 
 
 def read_baseline(path: PathLike) -> Baseline:
-    """Raises `ArtifactError` if the file is missing, damaged or of another version."""
     body = _DOCUMENT.read(path)
     try:
         rows = {

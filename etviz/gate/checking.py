@@ -80,7 +80,7 @@ class CheckResult:
 
 
 def check(analysis: Analysis, rules: Rules, baseline: Baseline | None = None, device: str = "") -> CheckResult:
-    """Check the final outputs, the operators, the coverage and every gap row: a case for each.
+    """A case for the final outputs, the operators, the coverage and every gap row.
 
     An unknown metric (NaN) keeps a limit, as long as the limit meets another row; a value of another shape, or that is
     NaN or Inf where the reference is not, fails under any limits. Stored rows that this run lacks fail. The run must

@@ -22,7 +22,6 @@ class Document:
     advice: str
 
     def read(self, path: PathLike) -> dict[str, Any]:
-        """An `ArtifactError` if the file is missing, damaged, or of another kind or version."""
         with open_artifact(path, self.name, self.advice) as data:
             if len(data) > _LARGEST:
                 raise ArtifactError(path, f"it is larger than {self.name} can be", self.advice)

@@ -22,7 +22,6 @@ _SHOWN: Final = 20
 
 
 def write_junit(result: CheckResult, path: PathLike, seconds: float = 0.0) -> None:
-    """JUnit XML with a case for each checked row; an `ArtifactError` if writing fails."""
     counts = {"tests": len(result.cases), "failures": len(result.failures), "errors": 0, "skipped": 0}
     about = {name: str(value) for name, value in counts.items()} | {"time": f"{seconds:.3f}"}
     suites = ET.Element("testsuites", {"name": "etviz check", **about})

@@ -142,10 +142,7 @@ class _Section:
 
 
 def read_rules(path: PathLike) -> Rules:
-    """Read ``[tool.etviz.check]`` of a pyproject.toml, or ``[check]`` of any other TOML file.
-
-    An `ArtifactError` if the file can't be read, has no rules, or holds something that is no rule.
-    """
+    """``[tool.etviz.check]`` of a pyproject.toml, or ``[check]`` of any other TOML file."""
     table = _parse(Path(path))
     project = Path(path).name == "pyproject.toml"
     where = "tool.etviz.check" if project else "check"

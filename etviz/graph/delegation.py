@@ -1,7 +1,4 @@
-"""How much of a program is delegated: upstream's `get_delegation_info`, from the record.
-
-Upstream's counts include memory allocations after `to_executorch()`.
-"""
+"""How much of a program is delegated: upstream's `get_delegation_info`, from the record."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class DataEdge(NamedTuple):
 
 
 class _Value(NamedTuple):
-    """The maker of a value; for a delegate's output also the inner one, or -1."""
+    """`maker` is the inner maker of a delegate's output, or -1."""
 
     node: int
     output: int
@@ -45,8 +45,6 @@ def data_edges(tree: Tree, graph: Graph) -> list[DataEdge]:
 
 @dataclass(slots=True)
 class _Walk:
-    """Walks graph and tree together, which have the same order."""
-
     tree: Tree
     edges: list[DataEdge] = field(default_factory=list)
 

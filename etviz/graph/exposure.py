@@ -37,10 +37,7 @@ _CONSTANT: Final = "it is computed from constants while the model is lowered"
 
 @dataclass(slots=True)
 class Exposure:
-    """Names of the values that can be exposed, in program order.
-
-    `owners` maps a fused operator to its owner; `hidden` gives the reason for other values.
-    """
+    """`owners` maps a fused operator to its owner; `hidden` gives the reason for other values."""
 
     candidates: list[str] = field(default_factory=list)
     owners: dict[str, str] = field(default_factory=dict)
@@ -51,7 +48,6 @@ class Exposure:
 
 
 def expose(graph: Graph) -> Exposure:
-    """Sort the values of a delegate's subgraph into exposable and fused ones, without its outputs."""
     exposure, uses = Exposure(), Uses(graph)
     own = set(refs(graph.outputs))
     computed = {item.name for item in graph.inputs if item.kind != "constant"}

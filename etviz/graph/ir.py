@@ -29,7 +29,7 @@ _MOST_REPEATED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """The value of another node of the same graph."""
+    """Another node's value."""
 
     name: str
 
@@ -130,7 +130,6 @@ class Graph:
         return [*refs(self.outputs), *self.mutations.values()]
 
     def inside(self, call: Node) -> Graph:
-        """The subgraph of a delegate call, else an empty one."""
         name = call.subgraphs[0] if call.target in ("delegate", OBSERVED) and call.subgraphs else ""
         return self.subgraphs.get(name) or Graph("")
 
@@ -138,7 +137,7 @@ class Graph:
         return bool(self.backend_id) or node.name in self.delegated
 
     def branches(self, node: Node) -> list[Graph]:
-        """Both branches of a `torch.cond`, the true one first, or a loop's body."""
+        """Both branches of a `cond`, the true one first, or a loop's body."""
         return [self.subgraphs[name] for name in node.subgraphs] if node.target in CONTROL else []
 
     def handed(self, node: Node) -> list[Any]:

@@ -23,7 +23,7 @@ class MalformedGraphError(ValueError):
 
 
 class TextTable:
-    """Texts by index, each stored once."""
+    """Each stored once."""
 
     def __init__(self) -> None:
         self.texts: list[str] = [""]
@@ -88,7 +88,6 @@ def dump_graph(graph: Graph, table: TextTable) -> Json:
 
 
 def load_graph(data: Json, texts: list[str], depth: int = 0) -> Graph:
-    """The inverse of `dump_graph`; `MalformedGraphError` for a wrong type or tag, or a later node's value."""
     if depth > MAX_DEPTH:
         raise MalformedGraphError("subgraphs are nested too deeply")
     try:
@@ -114,7 +113,7 @@ def load_graph(data: Json, texts: list[str], depth: int = 0) -> Graph:
 
 
 def check_references(graph: Graph) -> None:
-    """Raise `MalformedGraphError` unless every value is defined once and before its use."""
+    """Every value must be defined once and before its use."""
     known = {i.name for i in graph.inputs}
     for node in graph.nodes:
         _check_form(node)

@@ -85,10 +85,7 @@ def _maker(inner: Graph, output: int) -> Node | None:
 
 
 def _speaker(inner: Graph, output: int) -> Node | None:
-    """The operator whose module and source line stand for a delegate's output.
-
-    The output's maker; if the operators come from several modules, the most telling one that the output depends on.
-    """
+    """The maker of a delegate's output; of several modules, the most telling operator that it depends on."""
     maker = _maker(inner, output)
     if maker is None or len({node.module for node in operators(inner.nodes) if node.module}) < 2:
         return maker
@@ -168,7 +165,6 @@ def is_foreign(file: str) -> bool:
 
 
 def with_cells(stack: str) -> str:
-    """Replace notebook cells' files by their names, ``In[3]``."""
     return _CELL.sub(lambda found: cell_name(found[0]) or found[0], stack) if "ipykernel_" in stack else stack
 
 

@@ -42,7 +42,7 @@ def format_delegated_graph(graph: Graph) -> str:
 def as_lowered(graph: Graph, by_position: Callable[[str, Any, Any], tuple[list[Any], dict[str, Any]]]) -> Graph:
     """A graph that was derived from files, as upstream has it after lowering.
 
-    `by_position` orders arguments; names are upstream's; constants of delegates and unread items are gone.
+    `by_position` orders arguments; constants of delegates and unread items are gone.
     """
     uses = Uses(graph)
     everything = [node.name for part in (graph, *graph.subgraphs.values()) for node in part.nodes]

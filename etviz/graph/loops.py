@@ -2,7 +2,7 @@
 
 A node's arguments are ``(carries, rows, operands)``: the initial carries (none for a `map`), the tensors to slice, and
 what every round receives unchanged. The body takes these and the round's number, and returns the next carries and a row
-of each result. It includes the emitter's slices and copies, because the runtime logs them.
+of each result. It includes the emitter's slices and copies, which the runtime logs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def begin(name: str, carries: Sequence[Any]) -> list[Node]:
 
 
 def make_body(body: Graph, name: str, carries: int, rows: int) -> None:
-    """Convert a loop's body from upstream's form, ``(carries, one row of each tensor, operands)``, to this module's."""
+    """From upstream's form, ``(carries, one row of each tensor, operands)``, to this module's."""
     users = body.user_inputs()
     taken = users[carries : carries + rows]
     whole = [Input(f"{item.name}_rows", "user") for item in taken]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Members(NamedTuple):
-    """Instructions of a module, ascending; `shared` are delegates."""
+    """Instructions, ascending; `shared` are delegates."""
 
     whole: list[int]
     shared: list[int]

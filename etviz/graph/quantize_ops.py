@@ -63,7 +63,6 @@ def is_dequantize(node: Node) -> bool:
 
 
 def unpacked_weights(graph: Graph) -> frozenset[str]:
-    """The nodes that only dequantize and rearrange constants."""
     fixed = {item.name for item in graph.inputs if item.kind == "constant"}
     found = set[str]()
     for node in graph.nodes:
@@ -77,7 +76,6 @@ LINEAR: Final = "aten.linear.default"
 
 
 def product_weights(graph: Graph) -> frozenset[str]:
-    """The nodes that dequantize weights used only by `LINEAR`."""
     found = {node.name for node in graph.nodes if is_dequantize(node) and node.instruction < 0}
     found &= unpacked_weights(graph) - set(graph.results())
     for node in graph.nodes:
@@ -113,7 +111,6 @@ class GridArguments:
     block: Sequence[int] | None = None
 
     def blocks(self, shape: Sequence[int]) -> list[int]:
-        """Elements that share a scale, per axis."""
         last = len(shape) - 1
         if self.granularity == "per_channel" and self.axis is not None:
             return [1 if axis == self.axis % len(shape) else size for axis, size in enumerate(shape)]
@@ -125,7 +122,7 @@ class GridArguments:
 
 
 def grid_arguments(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> GridArguments | None:
-    """The grid arguments of a quantize or dequantize; None for other operators and unknown forms."""
+    """None for other operators and unknown forms."""
     kind = granularity(target)
     if not kind:
         return None
@@ -207,7 +204,6 @@ class Grid:
 
 
 def spread_scales(graph: Graph) -> None:
-    """Write each value's grid step into its `Meta`."""
     scales: dict[str, list[float | None]] = {}
     for node in graph.nodes:
         item = item_of(node)

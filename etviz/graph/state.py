@@ -27,7 +27,7 @@ def written_by(node: Node) -> Written:
 
 
 def thread_state(graph: Graph, written: Callable[[Node], Written] = written_by) -> None:
-    """Let each call that writes in place return what it writes, and redirect later readers."""
+    """Each call returns what it writes; later readers are redirected."""
     metas: dict[str, Meta | None] = {item.name: item.meta for item in graph.inputs}
     current: dict[str, str] = {}
     nodes: list[Node] = []
@@ -60,7 +60,7 @@ def give(
     metas: Mapping[str, Meta | None],
     current: dict[str, str],
 ) -> list[Node]:
-    """Let a call return its results and the values that it writes; returns the nodes of these."""
+    """Returns the nodes of the results and of the written values."""
     node.outputs = (*results, *(metas.get(name) for name in names))
     if len(node.outputs) == 1:
         current |= dict.fromkeys(names, node.name)

@@ -25,8 +25,8 @@ NAN: Final = float("nan")
 class Tree:
     """Preorder arrays, one entry per node.
 
-    `kind` is one of `KINDS`; `instruction` is -1 if the runtime executes nothing; `latency` is in milliseconds, NaN if
-    unknown; `operators` counts the operators below. `by_inner` maps an instruction and a name inside to nodes.
+    `instruction` is -1 if the runtime executes nothing; `latency` is in milliseconds, NaN if unknown; `operators`
+    counts the operators below. `by_inner` maps an instruction and a name inside to nodes.
     """
 
     depth: list[int] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Tree:
     def open(
         self, depth: int, kind: str, label: str, node: Node | None = None, backend: str = "", latency: float = NAN
     ) -> int:
-        """Add a node. Unless it is a leaf, `close` it after its subtree."""
+        """Unless the node is a leaf, `close` it after its subtree."""
         stack = node.stack if node else ""
         values = {
             "depth": depth,
@@ -84,7 +84,7 @@ class Tree:
 def program_tree(
     graphs: Mapping[str, Graph], latency: Mapping[int, float] | None = None, ran: Sequence[Set[int]] = ()
 ) -> Tree:
-    """The tree in program order. `ran` holds the instructions of each execution, to mark taken branches."""
+    """`ran` holds the instructions of each execution, to mark taken branches."""
     tree, times = Tree(), latency or {}
     root = tree.open(0, "program", "program") if len(graphs) > 1 else -1
     depth, total = (1 if root >= 0 else 0), 0

@@ -31,16 +31,9 @@ if TYPE_CHECKING:
 class ArtifactSet:
     """The artifacts of one call of `load`.
 
-    Attributes
-    ----------
-    named
-        Paths by kind: ``etdump, etrecord, debug_buffer, pte, record, data``.
-    bundle
-        The bundled program that the `program` is part of.
-    checking, verifying
-        The checksums of the `.pte` and in the ETRecord, taken beside other work.
-    size
-        Bytes of all files when they were opened.
+    `named` has paths by kind: ``etdump, etrecord, debug_buffer, pte, record, data``. `program` may be part of the
+    `bundle`. `checking` and `verifying` are checksums of the `.pte` and in the ETRecord, taken beside other work.
+    `size` is bytes.
     """
 
     named: Mapping[str, str]
@@ -68,7 +61,6 @@ class ArtifactSet:
     ) -> ArtifactSet:
         """`ArtifactError` if a file is missing, damaged, or does not belong to the others.
 
-        `record` is by default ``model.etviz`` beside the `.pte`; `data` are weights outside the `.pte` (`.ptd`).
         Without `checked`, the `.pte` is not read whole, and `finish` has nothing to wait for.
         """
         given = {
@@ -170,7 +162,6 @@ class ArtifactSet:
         return name
 
     def graph_of(self, method: str) -> Graph | None:
-        """The record's, else the ETRecord's, without the instructions."""
         if self.record is not None:
             return self.record.graphs.get(method)
         known = self.etrecord is not None and method in self.etrecord.methods
@@ -205,7 +196,7 @@ class ArtifactSet:
         return found
 
     def finish(self) -> None:
-        """Wait for the check of the `.pte`; `ArtifactError` if the record belongs to another program."""
+        """`ArtifactError` if the record belongs to another program."""
         if self.verifying is not None:
             self.verifying.finish()
         if self.checking is None or self.record is None:

@@ -54,9 +54,9 @@ def _is_call(item: Any) -> bool:
 
 
 def with_calls(paired: Paired, calls: Sequence[Call]) -> tuple[Paired, list[tuple[Any, ...]]]:
-    """A method with what other calls change before each of its executions; and its own inputs.
+    """A method with what other calls change before each of its executions; and its inputs.
 
-    `calls` are one for each execution in the ETDump; `UsageError` if they do not fit.
+    `UsageError` if `calls` are not one for each execution in the ETDump.
     """
     artifacts = paired.artifacts
     blocks = [(at, block) for at, block in enumerate(artifacts.dump.blocks) if block.name == "Execute"]

@@ -81,10 +81,7 @@ def compare_executions(
     custom: CustomMetrics,
     judge: Judge = judge_totals,
 ) -> Compared:
-    """If the program `ran_here` a moment ago, nobody doubts the inputs `given`, nor the debug buffer.
-
-    `UsageError` if the inputs do not fit; `PairingError` if the reference can't be computed.
-    """
+    """If the program `ran_here` a moment ago, nobody doubts the inputs `given`, nor the debug buffer."""
     calls = named_calls(given)
     if calls is not None:
         paired, given = with_calls(paired, calls)

@@ -1,8 +1,8 @@
 """Foreign files: this process reads them, a child process evaluates what they describe.
 
 A file is foreign if etviz did not write it on this machine. An operator of it may crash, hang or fill the memory, so
-the child has limits of memory and time. Its results come back as data: the comparison first, then the answer to each
-later `question`. If the child fails, the error is the answer; nothing is evaluated here.
+the child has limits of memory and time. Its results come back as data; if it fails, the error is the answer, and
+nothing is evaluated here.
 """
 
 from __future__ import annotations
@@ -91,11 +91,7 @@ class Foreign:
         self._told = False
 
     def compare(self, given: Any, own: OwnFunctions | None, custom: CustomMetrics, how: Mapping[str, Any]) -> Compared:
-        """As `compare_executions`.
-
-        `ExecutionError` if the child process crashes, or takes more memory or time than the files justify;
-        `ArtifactError` if a file is changed meanwhile.
-        """
+        """`ExecutionError` if the child process crashes, or takes more memory or time than the files justify."""
         main, given = _Main(self, own), _flat(self.paired, given)
         compared, problems = self.ask("compare", main, [given, own, custom, dict(how), main.number])
         if own is not None:
@@ -284,8 +280,6 @@ def _parts(graph: Graph) -> list[Any]:
 
 
 class _ParentNames(_SharedNames):
-    """Names of this process, the parent."""
-
     def __init__(self, paired: Paired, main: _Main, *, whole: bool) -> None:
         super().__init__(paired)
         self._main, self._whole = main, whole
@@ -410,8 +404,6 @@ _SESSIONS: Final[dict[str, _OpenFiles]] = {}
 
 
 class _ChildNames(_SharedNames):
-    """Names of the child."""
-
     def __init__(self, session: _OpenFiles, folder: Path, line: Line) -> None:
         super().__init__(session.paired)
         self._session, self._folder, self._line = session, folder, line

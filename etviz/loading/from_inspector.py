@@ -1,7 +1,4 @@
-"""`etviz.from_inspector`: makes an Inspection from an upstream Inspector.
-
-An Inspector keeps neither paths nor all content, so its events and values become an ETDump and a debug buffer.
-"""
+"""`etviz.from_inspector`: an Inspector keeps neither paths nor all content; it becomes an ETDump and a debug buffer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Outputs alone: the final ones of a run, or the outputs of probes, which are inner values.
 
-Their number, shapes and dtypes, and a probe's mark, are checked. Then they become an ETDump and a debug buffer.
+Number, shapes, dtypes and a probe's mark are checked; then they become an ETDump and a debug buffer.
 """
 
 from __future__ import annotations
@@ -75,10 +75,7 @@ def outputs_findings(
     introduced: bool = True,
     metrics: Iterable[Any] | None = None,
 ) -> Findings:
-    """See `etviz.load`; `UsageError` if the outputs do not fit this program or probe.
-
-    `ArtifactError` if a file is missing, or has another length than its value.
-    """
+    """See `etviz.load`; `UsageError` if the outputs do not fit this program or probe."""
     folder = path_of(outputs, "the folder of outputs") if isinstance(outputs, (str, os.PathLike)) else None
     if folder is not None and not Path(folder).is_dir():
         raise ArtifactError(folder, "there is no such folder", "give the folder with the raw outputs")

@@ -72,7 +72,7 @@ def read(
     """`factor` is milliseconds of one unit of the device's clock.
 
     `remarks` are on an instruction's values, or their absence. The folder `keep_alive` has to last as long as the
-    findings. `EtvizError` if a file is damaged or does not belong to the others.
+    findings.
     """
     chosen = artifacts.method(method)
     paired = pair(artifacts, chosen)

@@ -53,24 +53,10 @@ EXACT, DERIVED, HANDLES = "exact", "derived", "handles"
 class Paired:
     """One method, paired with its instructions.
 
-    Attributes
-    ----------
-    artifacts
-        The ETDump has the values back that could be restored.
-    edge
-        The ETRecord's graph.
-    executions
-        ``(position in the ETDump, block)`` of each.
-    alike
-        Other methods whose executions these may be, as far as their events tell.
-    constants
-        The reference's, where they are held for many evaluations; None reads them where they lie.
-    own_operators
-        The user's functions for operators of the reference.
-    forgotten
-        Mutable buffers, by target, that only the runtime begins with as zeros.
-    prepared
-        Shared by all evaluators of the reference.
+    `artifacts` have restored values back; `edge` is the ETRecord's graph; `executions` are ``(position in the ETDump,
+    block)``. `alike` are other methods whose executions these may be, as far as their events tell. `constants` are the
+    reference's, None if they are read where they lie. `own_operators` are the user's functions. `forgotten` mutable
+    buffers, by target, only the runtime begins with as zeros. `prepared` is shared by all evaluators.
     """
 
     artifacts: ArtifactSet
@@ -142,13 +128,12 @@ class Paired:
 
     @property
     def refusals(self) -> dict[str, str]:
-        """Why partitioners left nodes out, by name."""
         record = self.artifacts.record
         told = record.extra.get(REFUSALS) if record is not None else None
         return {str(name): str(why) for name, why in told.items()} if isinstance(told, dict) else {}
 
     def evaluator(self) -> Evaluator:
-        """The evaluator is in the initial state; `PairingError` if the files hold no graph."""
+        """In the initial state."""
         from etviz.evaluation.evaluator import Evaluator
 
         graph, weights = self.reference()
@@ -209,7 +194,6 @@ class Paired:
         return (record is not None and self.method in record.references) or bool(self._float_program())
 
     def float_evaluator(self) -> Evaluator:
-        """`PairingError` if the float model was not kept."""
         from etviz.artifacts.record.weights import Weights
         from etviz.evaluation.evaluator import Evaluator
 
@@ -274,7 +258,6 @@ def _quantizes(graph: Graph) -> bool:
 
 
 def pair(artifacts: ArtifactSet, method: str) -> Paired:
-    """`ArtifactError` if the ETDump belongs to another program, or the ETRecord is damaged."""
     dump = _restored(artifacts, method)
     executions, alike = _executions(artifacts, dump, method)
     graph, edge, pairing = _graph(artifacts, method, [block for _, block in executions])
@@ -307,12 +290,12 @@ def _restored(artifacts: ArtifactSet, method: str) -> ETDump:
 
 
 def why_not_of(artifacts: ArtifactSet, method: str, block: RunBlock) -> str:
-    """The text is empty if the events do not rule the method out."""
+    """Empty if the events do not rule the method out."""
     return _differences([(0, block)], _calls(artifacts, method)[0], values=not artifacts.dump.made)[0]
 
 
 def timed_executions(paired: Paired, dump: ETDump) -> list[RunBlock]:
-    """From another ETDump of the same program; an `ArtifactError` for another one."""
+    """From another ETDump of the same program."""
     return [block for _, block in _executions(paired.artifacts, dump, paired.method)[0]]
 
 

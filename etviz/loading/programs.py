@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 def exported_program_of(files: Mapping[str, str], method: str, name: str) -> ExportedProgram:
-    """See `Export.exported_program`; `UsageError` if the files hold no graph of that name.
-
-    `PairingError` if the graph can't be turned into an `ExportedProgram`.
-    """
+    """See `Export.exported_program`."""
     makers = _makers(files, method)
     if name not in makers:
         known = ", ".join(makers) or "none, since there is neither an ETRecord nor a record"

@@ -55,7 +55,7 @@ class Bins(ctypes.Structure):
 
 
 class Elements(NamedTuple):
-    """Address and type (of `KINDS`) of a flat, contiguous array."""
+    """Of a flat, contiguous array."""
 
     address: int
     dtype: str
@@ -110,7 +110,6 @@ def describe(reference: Elements, runtime: Elements, count: int, series: Any, cl
 
 
 def count(reference: Elements, runtime: Elements, number: int, series: Any, bins: Any) -> bool:
-    """Count pairs into three `bins`, and add to the spreads from `describe`."""
     library = _library()
     if library is None:
         return False

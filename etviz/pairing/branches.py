@@ -1,8 +1,8 @@
 """Branches and loops in a program: which instructions belong to which branch or body.
 
-The emitter writes a branch in node order: a jump over the true branch, its instructions, a jump over the false branch,
-its instructions. A loop is its number of rounds, copies of the initial carries, the body, the round's end, a jump back,
-and the counter's reset.
+The emitter writes, in node order, a jump over the true branch, its instructions, a jump over the false branch, its
+instructions. A loop is its number of rounds, copies of the initial carries, the body, the round's end, a jump back, and
+the counter's reset.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _loop(method: Method, start: int, jump: int) -> Loop | None:
 
 
 def number_branches(graph: Graph, method: Method) -> dict[int, Node]:
-    """Write instruction ids into a graph's branches and loops; returns the node of each placed instruction."""
+    """Returns the node of each placed instruction."""
     calls = {i.index: i for i in method.instructions}
     placed: dict[int, Node] = {}
     for node, area in controlled(graph.nodes, regions(method)):
@@ -103,7 +103,7 @@ def number_branches(graph: Graph, method: Method) -> dict[int, Node]:
 
 
 def controlled(nodes: Iterable[Node], areas: Sequence[Region | Loop]) -> list[tuple[Node, Region | Loop]]:
-    """Each `cond` or loop with its area; empty if they don't fit."""
+    """Empty if they don't fit."""
     found = [node for node in nodes if node.target in CONTROL]
     together = len(found) == len(areas) and all(
         isinstance(area, Loop) == (node.target in LOOPS) for node, area in zip(found, areas, strict=True)

@@ -44,7 +44,7 @@ class Derived:
     """Edge values of runtime values, and edge operators of calls.
 
     `values` maps ``(instruction, output)`` to its edge value, `written_back` a `copy_` to the buffer's new value.
-    `operators` belong to kernels, `insides` to delegates, in order. `delegated` operators can only run in delegates.
+    `operators` belong to kernels, `insides` to delegates. `delegated` operators can only run in delegates.
     """
 
     edge: EdgeValues
@@ -63,7 +63,7 @@ def derive(
     constants: Constants | None = None,
     origins: Origins = lambda _: (),
 ) -> Derived:
-    """Pair a method's values with the ETRecord's edge graph; `origins` reads a delegate's payload."""
+    """`origins` reads a delegate's payload."""
     return _Search(method, edge, handles, constants or Constants(), origins).run()
 
 
@@ -71,7 +71,7 @@ def derive(
 class _Past:
     """The origin of a delegate's value: all values that it follows from, itself included, and their operators.
 
-    `slices` are operators that take a part: handle and start, None if unknown.
+    `slices` take a part: handle and start, None if unknown.
     """
 
     values: set[str] = field(default_factory=set)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class EdgeValues(Uses):
-    """Values of an edge graph by name, with makers and users.
+    """By name, with makers and users.
 
     `classes` maps equal inputs to the first of them. `by_target` is by functional name. `given` names an operator's
     values, in order; `places` are places in the program.
@@ -61,7 +61,7 @@ class EdgeValues(Uses):
             self._members.setdefault(self._classes.get(name, name), []).append(name)
 
     def closure(self, outputs: Sequence[str], inputs: Container[str]) -> list[Node] | None:
-        """The operators between `inputs` and `outputs`, in order; None if they need another user input."""
+        """In order; None if they need another user input."""
         wanted, needed = list(outputs), set[str]()
         while wanted:
             name = wanted.pop()

@@ -4,9 +4,9 @@ Instructions and operators form groups by handle, narrowed by names, shapes and 
 only if one pairing is possible: its only kernel with its only operator; the one value that leaves the group, made by
 its last instruction; or its only instruction's outputs of different shapes.
 
-A group's operators are cut out of the edge graph and evaluated on the runtime's inputs. Unclaimed operators between two
-groups are included if they only move elements, read sizes, or follow from the weights. If a group reads an unpaired
-value of another group, both are cut out together and share the introduced error.
+A group's operators are cut out of the edge graph and evaluated on the runtime's inputs, with unclaimed operators
+between groups that only move elements, read sizes, or follow from the weights. If a group reads an unpaired value of
+another group, both are cut out together and share the introduced error.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class _Candidates:
         return self._keep(lambda at, name: name not in spans or self._order.fits(at, spans[name]))
 
     def _keep(self, fits: Callable[[int, str], bool]) -> bool:
-        """Keep what fits unless that leaves an instruction without options; True if anything changed."""
+        """Unless that leaves an instruction without options; True if anything changed."""
         kept = {at: {name for name in names if fits(at, name)} for at, names in self.left.items()}
         changed = {at: names for at, names in kept.items() if names and names != self.left[at]}
         self.left |= changed
@@ -188,7 +188,6 @@ def group_by_handles(
 def match_groups(
     uses: Uses, groups: Sequence[Group], delegates: set[int], logged: Logged | None = None
 ) -> tuple[list[Match], dict[int, str]]:
-    """Unambiguous pairings, and the reasons of other instructions."""
     matches, reasons = [], {}
     for group in groups:
         last = group.instructions[-1]

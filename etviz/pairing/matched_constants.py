@@ -33,10 +33,7 @@ class Constants:
 
 
 def match_constants(program: Program, method: Method, graph: Graph, weights: Mapping[str, torch.Tensor]) -> Constants:
-    """Find a method's constants among a graph's inputs.
-
-    A constant that equals no input and no view of one may be any of its shape and type: the files hold other weights.
-    """
+    """A constant without an equal input or view may be any of its shape and type: the files hold other weights."""
     kept = [item for item in graph.inputs if item.target in weights and item.kind != "buffer"]
     named = {item.name: in_place(weights, item.target) for item in kept}
     own = frozenset(named)
@@ -72,7 +69,7 @@ def match_constants(program: Program, method: Method, graph: Graph, weights: Map
 
 
 def _views(graph: Graph, constants: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Views of constants by name; programs store them as constants of the view's shape."""
+    """Programs store them as constants of the view's shape."""
     found: dict[str, torch.Tensor] = {}
     for node in graph.nodes:
         if node.target != VIEW:

@@ -18,7 +18,7 @@ Span = tuple[float, float]
 
 
 class Order:
-    """The order that a graph's dataflow imposes on its operators; `delegates` execute several at once."""
+    """`delegates` execute several operators at once."""
 
     def __init__(self, graph: Graph, delegates: Container[int]) -> None:
         self._nodes = graph.nodes
@@ -26,7 +26,6 @@ class Order:
         self._executed, self._left_out = _executed(graph)
 
     def spans(self, possible: Mapping[str, Collection[int]], certain: Collection[str] = ()) -> dict[str, Span]:
-        """Spans by operator; `certain` ones are executed."""
         executed = self._executed.union(certain)
         first: dict[str, float] = {}
         after: dict[str, float] = {}

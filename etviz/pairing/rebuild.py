@@ -22,7 +22,7 @@ class InconsistentError(ValueError):
 
 
 def rebuild(method: Method, edge: Graph, derived: Derived) -> Graph:
-    """The lowered graph; raises `InconsistentError` if the derivation contradicts itself."""
+    """Raises `InconsistentError` if the derivation contradicts itself."""
     values = derived.edge
     graph = Graph(method.name, inputs=list(edge.inputs), outputs=list(edge.outputs), mutations=dict(edge.mutations))
     inside = {node.name for nodes in derived.insides.values() for node in nodes}

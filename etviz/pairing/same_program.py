@@ -54,7 +54,7 @@ class ValueForm(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The calls of a method by instruction: the kernel (``add.out``), `DELEGATE`, or None if unknown.
+    """By instruction: the kernel (``add.out``), `DELEGATE`, or None if unknown.
 
     `complete`: no other instruction makes a call. `values` describes logged values and outputs, None for non-tensors.
     """
@@ -109,7 +109,7 @@ def calls_of_etrecord(etrecord: ETRecord, method: str) -> Calls:
 
 
 def outline(block: RunBlock) -> tuple[list[Any], ...]:
-    """The part of a block that is equal in all executions of a static program."""
+    """Equal in all executions of a static program."""
     events = block.profile
     values = [
         (e.is_output, e.chain, e.instruction_id, e.delegate_debug_id, [ref.layout for ref in e.tensors])
@@ -119,7 +119,7 @@ def outline(block: RunBlock) -> tuple[list[Any], ...]:
 
 
 def misfit(block: RunBlock, calls: Calls) -> str:
-    """The first event that contradicts a method's calls, or empty."""
+    """The first event that contradicts the calls, or empty."""
     events = block.profile
     columns = (events.name.tolist(), events.instruction_id.tolist(), events.chain.tolist())
     for name, instruction, chain in zip(*columns, strict=True):
@@ -137,7 +137,7 @@ def misfit(block: RunBlock, calls: Calls) -> str:
 
 
 def contradiction(block: RunBlock, calls: Calls) -> str:
-    """The first value that contradicts a method's type, sizes or strides, or empty."""
+    """The first value of another type, size or stride, or empty."""
     logged: dict[int, list[Layout | None]] = {}
     for event in block.debug:
         if event.is_output or (event.chain >= 0 and event.delegate_debug_id is None):

@@ -1,7 +1,4 @@
-"""The program's instructions without a recorded graph: from the `.pte`, the ETDump and the ETRecord.
-
-A skeleton has no dataflow: one node per instruction, with edge operators by debug handle.
-"""
+"""The program's instructions without a recorded graph: one node each, with edge operators by debug handle."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ def skeleton(
     handles: Mapping[int, tuple[int, ...]],
     backends: Mapping[int, str],
 ) -> Graph:
-    """The instructions of a method; without a `.pte`, those with events."""
+    """Without a `.pte`, the instructions with events."""
     by_handle: dict[int, list[Node]] = {}
     for node in operators(edge.nodes) if edge is not None else ():
         for handle in node.handles:

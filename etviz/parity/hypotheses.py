@@ -39,16 +39,8 @@ _STEPS: Final = 24
 class Hypothesis:
     """A change that may put a port right.
 
-    Attributes
-    ----------
-    name
-        For example ``rope pairing``.
-    where
-        The modules that it changes, with ``*`` for the number of a layer.
-    change
-        A phrase that goes on after "with".
-    hidden
-        Values that the change puts into another order, so that they can no longer be compared.
+    `name` is like ``rope pairing``; `where` are modules, with ``*`` for a layer's number; `change` goes on after
+    "with"; `hidden` values come in another order, so that they can no longer be compared.
     """
 
     name: str
@@ -97,7 +89,6 @@ class Suspect:
         return paths
 
     def reordered(self) -> frozenset[Point]:
-        """The values of every layer."""
         inside = self.around + "."
         places = {
             (starred(stage.pair.point.module), stage.pair.point.side)
@@ -221,7 +212,6 @@ def _parameters(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def _tied(port: Port, match: Match) -> bool:
-    """True if only the reference shares the parameter."""
     reference = dict(port.reference.named_parameters(remove_duplicate=False))
     value = reference.get(match.sources[0]) if match.sources else None
     return match.relation == "differs" and sum(other is value for other in reference.values()) > 1
@@ -616,7 +606,6 @@ def _attributes(suspect: Suspect) -> Iterator[Hypothesis]:
 
 
 def _attention_scale(suspect: Suspect) -> Iterator[Hypothesis]:
-    """The scale is fitted."""
     pair, where = suspect.stage.pair, starred(suspect.around)
     sizes = [value for name, value in _settings(suspect.port.reference).items() if "scal" in name and value > 0]
 

@@ -1,11 +1,11 @@
 """Which parameters of two models hold the same numbers: equal, transposed, permuted, scaled, offset, fused or split.
 
-Every matrix is taken as rows, and every matrix of the reference also as columns. The projection of a row of unit length
-on a fixed random vector is its *key*: equal and scaled rows have equal keys. A sorted table of keys finds the rows of
-any parameter, in any order and from any number of parameters; each find is compared element by element.
+Every matrix is taken as rows, every matrix of the reference also as columns. The projection of a row of unit length on
+a fixed random vector is its *key*: equal and scaled rows have equal keys. A sorted table of keys finds the rows of any
+parameter, in any order and from any parameters; each find is compared element by element.
 
-Constant parameters (norm weights of 1, biases of 0) and those whose numbers occur nowhere are matched by their place:
-in modules whose other parameters match, in the order of the calls.
+Constant parameters (norm weights of 1, biases of 0) and those whose numbers occur nowhere are matched by place: in
+modules whose other parameters match, in the order of the calls.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class Match:
         Names of the reference's parameters, in the order of their first rows.
     relation
         ``equal``, ``transposed``, ``permuted``, ``interleaved``, ``part``, ``fused``, ``differs`` (same place, other
-        numbers) or ``unmatched``; with ``scaled``, ``offset`` or ``rounded`` in front where numbers differ by that.
+        numbers) or ``unmatched``; with ``scaled``, ``offset`` or ``rounded`` in front.
     by
         ``value`` or ``place``.
     rows, columns
-        For each row or column of the parameter, that in the concatenated `sources`; None if they stand in order.
+        Places in the concatenated `sources`; None if they stand in order.
     factor, offset
         ``parameter = factor · source + offset``.
     detail
-        A phrase that describes the relation.
+        A phrase for the relation.
     twins
-        Other parameters of the reference that hold the same numbers, so the choice is ambiguous.
+        Other parameters of the reference with the same numbers, so the choice is ambiguous.
     """
 
     name: str
@@ -76,7 +76,6 @@ class Match:
         return dict(zip(self.sources, stacked.split(sizes), strict=True))
 
     def expected(self, reference: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """In the reference's own order, scale and offset."""
         return torch.cat([reference[source] for source in self.sources])
 
 
@@ -132,7 +131,6 @@ def _sorted(names: Iterable[str], order: Sequence[str]) -> list[str]:
 
 
 def _keys(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """In float64."""
     wide = rows.double()
     generator = torch.Generator().manual_seed(wide.shape[1])
     along = torch.randn(wide.shape[1], generator=generator, dtype=torch.float64)
@@ -264,7 +262,6 @@ def _from(
     owners: Sequence[int],
     tolerance: float,
 ) -> Match | None:
-    """None unless the tensors hold all rows of the matrix."""
     places = (_by_angle if tolerance > _COARSE else _by_key)(matrix, keys, side, owners, tolerance)
     if places is None:
         return None

@@ -19,14 +19,8 @@ if TYPE_CHECKING:
 class Proof:
     """A hypothesis that was applied.
 
-    Attributes
-    ----------
-    first
-        The first value that differs with it, and with those proved before; None if all agree.
-    residual
-        ``‖Δ‖ / ‖reference‖`` of the last compared value then.
-    proved
-        True if the value that differed first agrees with the change.
+    `first` is the first value that differs with it and with those proved before, None if all agree. `residual` is ``‖Δ‖
+    / ‖reference‖`` of the last compared value then. `proved` is True if the value that differed first agrees.
     """
 
     hypothesis: Hypothesis

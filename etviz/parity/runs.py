@@ -72,8 +72,8 @@ def _extended(value: Any, length: int, more: int) -> Any:
 class Edits:
     """Changes of a model that leave the model itself as it is.
 
-    `outputs` are functions that change a module's output; `functions` are wrappers of torch's, which take the function
-    and its arguments; `prefix` are token ids before the inputs.
+    `outputs` change a module's output; `functions` wrap torch's, which they take with the arguments; `prefix` are token
+    ids before the inputs.
     """
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -142,8 +142,8 @@ def run(
 ) -> Trace:
     """Run a model once, from its present state, which does not change.
 
-    `seed` perturbs each result as another correct implementation may (`etviz.evaluation.noise.Rounding`); `only` are
-    the values to keep. `UsageError` if the model fails on the arguments, or returns no floating-point tensor.
+    `seed` perturbs each result as another correct implementation may (`etviz.evaluation.noise.Rounding`). `UsageError`
+    if the model fails on the arguments, or returns no floating-point tensor.
     """
     edits = edits or Edits()
     if edits.prefix is not None:

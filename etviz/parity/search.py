@@ -62,7 +62,6 @@ def _place(port: Port, stage: Stage) -> int:
 
 
 def _applied(port: Port, first: Stage, hypothesis: Hypothesis) -> Proof | None:
-    """None if the model does not run with the change."""
     try:
         stages = [stage for stage in port.stages(hypothesis.edits) if stage.pair.point not in hypothesis.hidden]
     except UsageError:

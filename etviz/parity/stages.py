@@ -20,8 +20,8 @@ OUTPUT: Final = Point("", "result")
 class Pair:
     """A point of the model, and the points of the reference that it is compared with.
 
-    `others` are several where the model fuses modules. `rows` is the order in which the model holds the last axis; None
-    for the reference's. `factor` is the model's value over the reference's.
+    `others` are several where the model fuses modules. `rows` is the model's order of the last axis, None for the
+    reference's. `factor` is the model's value over the reference's.
     """
 
     point: Point
@@ -93,7 +93,7 @@ class Port:
     """A model beside its reference.
 
     `modules` maps a module of the model to that of the reference with the same parameters. `plain` and `expected` are
-    the two runs; `noise` is RMS; `missing` are parameters that the model lacks; `applied` are changes of the model.
+    the two runs; `noise` is RMS; `missing` parameters the model lacks.
     """
 
     model: torch.nn.Module
@@ -178,7 +178,7 @@ def put_side_by_side(
     reference_arguments: Arguments,
     update: Callable[[], object],
 ) -> Port:
-    """Also measures the noise of each matched value; `UsageError` if a model fails on its arguments."""
+    """Also measures the noise of each matched value."""
     mine, theirs = stored(model), stored(reference)
     plain = run(model, arguments)
     update()

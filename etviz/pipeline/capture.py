@@ -35,7 +35,7 @@ _PLACEHOLDERS = ("_export_root", "_empty_nn_module_stack_from_metadata_hook")
 
 
 def capture(manager: ExecutorchProgramManager) -> tuple[dict[str, Graph], dict[str, torch.Tensor]]:
-    """Graphs of all methods, and constants: ``<method>/<delegate>/<name>``, or ``<method>//<name>`` of the method."""
+    """Constants are ``<method>/<delegate>/<name>``, or ``<method>//<name>`` of the method."""
     graphs, constants = {}, {}
     for method, program in et.emitted_programs(manager).items():
         graph = capture_program(program, method, f"{method}/", constants)

@@ -24,7 +24,7 @@ _NO_VALUE: Final = "Core AI's runtime logs no value of its shape and dtype; lowe
 
 
 def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Sequence[Any], path: Path) -> ShownInside:
-    """`UsageError` for no model, a compiled one or another signature; `ImportError` without the extra ``coreai``."""
+    """`UsageError` for no model, or a compiled one; `ImportError` without the extra ``coreai``."""
     folder = _unpacked(payload, path.parent / "coreai")
     outputs, logged = run_model(folder, list(inputs))
     if len(outputs) != len(graph.outputs):

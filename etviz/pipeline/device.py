@@ -1,7 +1,7 @@
 """Runs a program with a user's runner: a command on this machine, or on a device behind `adb`.
 
-Files are copied back one by one, so a failure keeps the files before it. File and method names come from other people,
-and a command may pass its words to a shell. No quoting survives an unknown number of shells, so `_fill` lets only plain
+Files are copied back one by one, so a failure keeps earlier ones. File and method names come from other people, and a
+command may pass its words to a shell. No quoting survives an unknown number of shells, so `_fill` lets only plain
 characters into text that a shell may read.
 """
 
@@ -84,7 +84,7 @@ class Machine(Protocol):
     def run(self, command: Sequence[str], log: Path, timeout: float) -> None: ...
 
     def get(self, folder: Path) -> str:
-        """Return a problem with the files, or an empty text."""
+        """Returns a problem, or an empty text."""
         ...
 
 
@@ -105,9 +105,8 @@ def run_elsewhere(
     `command` has the placeholders ``{pte} {inputs} {etdump} {debug_buffer} {debug_buffer_size} {outputs} {method}
     {data}``, or gets the flags of `examples/cpp_runner`. It starts without a shell.
 
-    `UsageError` for a senseless command or `timeout`, or a file name that a shell could obey; `ArtifactError` if the
-    method's name is no identifier, or `folder` can't be written to; `ExecutionError` if the command fails, takes too
-    long, or writes nothing.
+    `UsageError` for a file name that a shell could obey; `ArtifactError` if the method's name is no identifier;
+    `ExecutionError` if the command fails, takes too long, or writes nothing.
     """
     if not method.isidentifier():
         raise ArtifactError(

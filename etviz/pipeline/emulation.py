@@ -61,8 +61,7 @@ def emulate(
 ) -> ChildRun:
     """As `execute`, with the delegates' graphs of `record`; `timeout` is seconds for each run.
 
-    `UsageError` if a delegate has no reference implementation here, or stands in a branch or a loop; `ExecutionError`
-    if a run or a reference implementation fails.
+    `UsageError` if a delegate has no reference implementation here, or stands in a branch or a loop.
     """
     path, folder = Path(pte).absolute(), Path(workdir).absolute()
     program = DelegateFree(path.read_bytes(), "forward", _stays)

@@ -60,7 +60,7 @@ def lower_elsewhere(
     made_by: str | None = None,
     timeout: float | None = None,
 ) -> dict[str, Path]:
-    """Lower a model into ``model.pte`` and, where it can, ``etrecord.bin``; return the files by kind.
+    """Lower into ``model.pte`` and, where it can, ``etrecord.bin``; return the files by kind.
 
     `partitioner`, `quantizer` and `made_by` (the model, which takes the weights of `model`) name callables there:
     ``package.module:name`` or ``file.py:name``. `LoweringError` if a step fails there; `ExecutionError` if the process

@@ -80,11 +80,10 @@ def execute(
     """Run a program on flat inputs, once for each item of `runs`.
 
     `workdir` gets ``etdump.etdp`` and ``debug_buffer.bin``. `debug_buffer_size` is bytes: None takes the program's
-    needs, and doubles them if the buffer was too small. `timeout` is seconds for all executions. `data` has the weights
+    needs, and doubles them if that was too small. `timeout` is seconds for all executions. `data` has the weights
     outside the `.pte`. `passing` files are temporary: the ledger need not know them.
 
-    `ExecutionError` if the child process fails, takes too long, or is cancelled; `UsageError` if there is no such
-    method.
+    `ExecutionError` if the child process fails, takes too long, or is cancelled.
     """
     if debug_buffer_size is not None and debug_buffer_size <= 0:
         raise UsageError(f"debug_buffer_size must be positive, found {debug_buffer_size}")

@@ -71,7 +71,7 @@ def lower(
     reference: torch.nn.Module | ExportedProgram | None = None,
     strict: bool = True,
 ) -> Lowered:
-    """Replace the files in `workdir`; `LoweringError` names the step that upstream refused."""
+    """Replace the files in `workdir`; `LoweringError` names the refused step."""
     with quietly():
         from executorch.exir import to_edge_transform_and_lower
     register_quantized_operators()

@@ -119,8 +119,8 @@ def edge_program(
     """The program that upstream can lower, and the names of its values in the graph, by debug handle.
 
     Tensor `inputs` fix the shapes, plain values become constants. `extra` values become outputs after the graph's own;
-    `marks` are entries of nodes' `meta`, by names in the program. `UsageError` if the graph has state, or returns a
-    value that it does not compute.
+    `marks` are entries of nodes' `meta`. `UsageError` if the graph has state, or returns a value that it does not
+    compute.
     """
     if graph.mutations or any(item.kind == "buffer" for item in graph.inputs):
         raise UsageError(f"{graph.name} keeps a state between runs, so it can't be run alone")
@@ -161,7 +161,7 @@ def _output(builder: _Builder, out: Any) -> str:
 
 @dataclass(slots=True)
 class PieceProgram:
-    """A piece that runs with inner values as outputs."""
+    """With inner values as outputs."""
 
     graph: Graph
     constants: dict[str, Any]

@@ -1,8 +1,8 @@
 """Probe programs: a program's `.pte`, changed so that inner values are ordinary outputs, which every runtime returns.
 
 A probe lowers nothing again, so kernel calls and delegates' blobs are the shipped ones. Memory planning lets values
-overwrite one another, so each returned value gets separate memory, within a budget. The last output of a probe
-identifies it and its program.
+overwrite one another, so each returned value gets separate memory, within a budget. A probe's last output identifies
+it.
 """
 
 from __future__ import annotations
@@ -197,8 +197,6 @@ def _files(given: PathLike) -> tuple[Path, Path | None]:
 
 @dataclass
 class _Chosen:
-    """Where a value is logged, and its slot in the value table."""
-
     instruction: int
     index: int
     slot: int

@@ -114,8 +114,8 @@ def run_alone(
     """Run a piece on its inputs, with the candidates that the backend can return as further outputs.
 
     If the program is known and the backend has an interpreter, the delegate runs as in the `.pte`. Else, and for
-    `keep_pte`, the piece is lowered again. `timeout` is seconds; `progress` gets the steps done and their number.
-    `BackendRefusedError` if the piece can't be lowered or run; `ExecutionError` if the child process fails.
+    `keep_pte`, the piece is lowered again. `timeout` is seconds. `BackendRefusedError` if the piece can't be lowered or
+    run; `ExecutionError` if the child process fails.
     """
     bars: Any = partial(tqdm, disable=True) if quiet else tqdm  # `disable=False` would win over TQDM_DISABLE
     with (

@@ -95,11 +95,7 @@ class Worker:
         cancel: threading.Event | None = None,
         called: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> dict[str, Any]:
-        """`ExecutionError` if the process fails, takes too long, or `cancel` is set.
-
-        `UsageError` if `timeout` is no positive number, or a library of `etviz.options.operator_libraries` can't be
-        loaded.
-        """
+        """`ExecutionError` if the process fails, takes too long, or `cancel` is set."""
         child = self._take()
         try:
             own = {"libraries": users_libraries(), "path": [str(Path(place).absolute()) for place in sys.path]}

@@ -1,8 +1,8 @@
 """Finds the values of a delegate's graph in its XNNPACK payload, and makes them outputs of the payload.
 
-The bytes that ran are used, with every weight, grid and range of the run. A node matches the operator of its kind that
-reads the same values and, if need be, carries the same debug handle. An operator that XNNPACK left out (an activation
-in the range of a convolution, a batch norm in its weights) is part of the value before it.
+The bytes that ran are used, with every weight, grid and range. A node matches the operator of its kind that reads the
+same values and, if need be, carries the same debug handle. An operator that XNNPACK left out (an activation in a
+convolution's range, a batch norm in its weights) is part of the value before it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""tensors."""
+"""Measures of two tensors and of their difference."""

@@ -46,7 +46,7 @@ def is_small(tensor: torch.Tensor) -> bool:
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements in the shape's order, copied only if strides require it."""
+    """In the shape's order, copied only if strides require it."""
     return tensor.detach().reshape(-1)
 
 
@@ -60,7 +60,7 @@ def floats(tensor: torch.Tensor, out: Floats | None = None) -> Floats:
 
 
 def take(tensor: torch.Tensor, at: Ints) -> Floats:
-    """The elements at flat positions, as float64, without copying strided tensors."""
+    """As float64, without copying strided tensors."""
     tensor = tensor.detach()
     small = is_small(tensor)
     bits = tensor.view(torch.int8 if tensor.element_size() == 1 else torch.int16) if small else tensor
@@ -107,7 +107,7 @@ def class_counts(reference: Floats, runtime: Floats) -> Ints:
 
 
 def whole(value: object, name: str) -> int:
-    """An argument as an int; a `UsageError` for anything else, including bools and fractions."""
+    """A `UsageError` for anything but an int, bools and fractions included."""
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError

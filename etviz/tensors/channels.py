@@ -45,10 +45,7 @@ class ChannelError:
 
 
 def channel_error(reference: torch.Tensor, runtime: torch.Tensor, axis: int) -> ChannelError:
-    """The error for each index of an axis; a scalar counts as shape ``(1,)``.
-
-    A `UsageError` if the tensors can't be compared or the axis does not exist.
-    """
+    """A scalar counts as shape ``(1,)``; a `UsageError` if the tensors can't be compared or the axis does not exist."""
     check_pair(reference, runtime)
     shape = tuple(runtime.shape) or (1,)
     number = whole(axis, "axis")

@@ -37,7 +37,7 @@ class CustomMetrics:
     def measure(
         self, reference: torch.Tensor, runtime: torch.Tensor, handles: Sequence[int] = ()
     ) -> tuple[dict[str, float], list[str]]:
-        """The metrics of one pair, NaN without a value, and notes."""
+        """NaN without a value; and notes."""
         values: dict[str, float] = {}
         said: list[str] = []
         for metric in self.metrics:
@@ -84,7 +84,7 @@ class _Comparator:
 
 
 def choose(given: Iterable[Any] | None) -> CustomMetrics:
-    """The metrics of one call: names, `Metric` objects, upstream comparators; None for all registered.
+    """Names, `Metric` objects, upstream comparators; None for all registered.
 
     A comparator is an instance or its class, which names the column. A `UsageError` for other items.
     """

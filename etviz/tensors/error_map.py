@@ -31,8 +31,8 @@ class ErrorMap:
     index
         Position of the slice on every axis; the entries of `axes` are unused.
     values
-        float64, ``(height, width)``. Each cell shows the largest ``|error|`` of its block, or its value of largest
-        magnitude, with the sign. NaN if the block holds a non-finite element.
+        float64, ``(height, width)``: the largest ``|error|`` of each block, or its value of largest magnitude, with the
+        sign. NaN if the block holds a non-finite element.
     kinds
         uint8, as `values`: 0 finite, 1 +Inf, 2 −Inf, 3 NaN. A map of the error shows the runtime's first.
     low, high

@@ -76,7 +76,7 @@ class Fingerprint:
 
 @dataclass(slots=True)
 class Moments:
-    """Sums over the finite pairs: r the reference, q the runtime, d = q − r."""
+    """r the reference, q the runtime, d = q − r, over the finite pairs."""
 
     count: int = 0
     sd: float = 0.0

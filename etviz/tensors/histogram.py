@@ -68,7 +68,7 @@ class Histogram:
 def histogram(
     reference: torch.Tensor | None, runtime: torch.Tensor, bins: int = 64, own: torch.Tensor | None = None
 ) -> Histogram:
-    """Histogram of a pair of tensors of one shape in 1 to 4096 bins, which cover the float model's values (`own`) too.
+    """In 1 to 4096 bins, which cover the float model's values (`own`) too.
 
     A `ValueError` if `bins` is out of range or the shapes differ.
     """

@@ -276,7 +276,7 @@ TOLERANCES: Final = {
 
 @dataclass(slots=True)
 class Sums:
-    """The sums of one pass over a pair of tensors, over the finite pairs.
+    """Sums over the finite pairs of two tensors.
 
     `dd` = Σd², `ad` = Σ|d|, `max_d` = max|d|, `rr` = Σr², `qq` = Σq², `rq` = Σr·q, `max_r` = max|r|, `close` elements
     within tolerance, `max_ulp` (NaN for integers). `classes` counts elements by (reference, runtime) class: finite,

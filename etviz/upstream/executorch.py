@@ -35,7 +35,7 @@ def emitted_programs(manager: ExecutorchProgramManager) -> dict[str, ExportedPro
 
 
 def emitted_instructions(manager: ExecutorchProgramManager, method: str) -> list[str]:
-    """A method's instructions: ``aten::add.out``, ``delegate``, ``move``, ``jump``, ``free``."""
+    """``aten::add.out``, ``delegate``, ``move``, ``jump``, ``free``."""
     plans = {plan.name: plan for plan in manager.executorch_program.execution_plan}
     plan = plans[method]
     names = []
@@ -195,7 +195,7 @@ def partition_marks(program: ExportedProgram, backend_id: str) -> dict[str, dict
 
 
 def lower_again(program: ExportedProgram, backend_id: str, compile_specs: list[tuple[str, bytes]]) -> bytes:
-    """A `.pte` with one call of `backend_id` (portable kernels if empty); raises the backend's error."""
+    """With one call of `backend_id` (portable kernels if empty); raises the backend's error."""
     from executorch.exir import EdgeProgramManager
     from executorch.exir.backend.backend_api import to_backend
     from executorch.exir.backend.compile_spec_schema import CompileSpec
@@ -216,7 +216,7 @@ def delegate_program(
     inputs: list[torch.Tensor],
     outputs: list[tuple[tuple[int, ...], torch.dtype]],
 ) -> bytes:
-    """A `.pte` with one call of a delegate with this payload and its `named` data; nothing is lowered."""
+    """With one call of a delegate with this payload and its `named` data; nothing is lowered."""
     import torch
     from executorch.exir._serialize._named_data_store import NamedDataStore
     from executorch.exir.backend.compile_spec_schema import CompileSpec

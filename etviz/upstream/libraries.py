@@ -50,7 +50,7 @@ def users_libraries() -> tuple[str, ...]:
 
 @functools.cache
 def load_operator_library(namespace: str, operator: str = "") -> str:
-    """Register the operators of a namespace beside ATen; returns what is missing, or an empty string."""
+    """Returns what is missing, or an empty string."""
     from etviz.upstream.executorch import quietly
 
     slow = (module for (of, start), module in _SLOW.items() if of == namespace and operator.startswith(start))
@@ -75,7 +75,7 @@ def load_kernels(namespace: str) -> None:
 
 @functools.cache
 def load_library(name: str) -> frozenset[str]:
-    """Load a module or shared library; returns the operators that it registers, named like ``mine.scale``."""
+    """Returns the operators that it registers, named like ``mine.scale``."""
     import torch
 
     importlib.import_module("executorch.extension.pybindings.portable_lib")  # kernels register with its runtime

@@ -70,7 +70,7 @@ def schema_of(overload: Any) -> Any:
 
 
 def parsed_schema(target: str, arguments: str) -> Any:
-    """The schema of an operator, from the text after its name in torch's notation."""
+    """From the text after the operator's name, in torch's notation."""
     import torch
 
     namespace, name, overload = target.split(".")
@@ -188,7 +188,7 @@ def edge_operator(target: str) -> Any:
 
 
 def in_order(target: Any, kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments by position, as upstream's passes expect; serialized graphs name all and omit defaults."""
+    """By position, as upstream's passes expect; serialized graphs name all and omit defaults."""
     overload = operator_overload(target)
     if overload is None:
         return (), dict(kwargs)

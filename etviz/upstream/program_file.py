@@ -27,7 +27,7 @@ class ProgramFile:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> ProgramFile:
-        """Read a checked file; `ArtifactError` if upstream can't."""
+        """`ArtifactError` if upstream can't."""
         with quietly():
             from executorch.exir._serialize._program import deserialize_pte_binary
 

@@ -25,7 +25,7 @@ _MARK: Final = "etviz_operator"
 def specify(
     program: ExportedProgram, backend_id: str, compile_specs: Iterable[tuple[str, bytes]]
 ) -> tuple[bytes, dict[str, str]]:
-    """The TOSA flatbuffer of a delegate, and the operator of each of its tensors, by name.
+    """The TOSA flatbuffer of a delegate, and the operator of each of its tensors.
 
     Each of `BACKENDS` goes through TOSA with the same passes; VGF adds two.
     """

@@ -348,10 +348,7 @@ def _row_title(analysis: Analysis, row: Any) -> str:
 
 
 def save(draw: Callable[..., Axes], path: str | os.PathLike[str], *arguments: Any) -> Path:
-    """Draw a figure and write it in the format of the suffix.
-
-    A `UsageError` if matplotlib does not know the format, an `ArtifactError` if the file can't be written.
-    """
+    """A `UsageError` if matplotlib does not know the suffix, an `ArtifactError` if the file can't be written."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -70,7 +70,7 @@ class Verifying:
 
 
 class Checking:
-    """Compares a `.pte` with a record's checksum in a thread; with `files`, once for each state."""
+    """Compares a `.pte` with a record's checksum in a thread."""
 
     def __init__(self, content: PathLike | bytes | memoryview, files: Mapping[str, PathLike] | None = None) -> None:
         self._content = content

@@ -35,7 +35,7 @@ VERSION: Final = 3
 LISTINGS: Final = "delegated_graph"
 """Key in `Record.extra`: the lowered program as upstream's `format_delegated_graph` prints it, by method."""
 SPECIFICATIONS: Final = "specifications"
-"""Key in `Record.extra`: by ``method/delegate`` the name of the tensor with its specification's bytes, and origins."""
+"""Key in `Record.extra`: by ``method/delegate`` the tensor with its specification's bytes, and origins."""
 REFUSALS: Final = "refusals"
 """Key in `Record.extra`: why partitioners left nodes out, by node name."""
 _JSON: Final = "record.json"

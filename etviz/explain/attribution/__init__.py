@@ -1,1 +1,1 @@
-"""attribution."""
+"""Shares of an output's error by instruction."""

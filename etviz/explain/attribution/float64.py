@@ -70,10 +70,7 @@ class _Evaluation:
 
 
 class Float64(Interpreter):
-    """Evaluates the graphs of one method in float64.
-
-    Every value of the graph `seen` is computed; in other graphs, weights stay quantized until products take them.
-    """
+    """Every value of the graph `seen` is computed; in other graphs, weights stay quantized until products take them."""
 
     constants: WideConstants
 
@@ -168,7 +165,6 @@ class Float64(Interpreter):
     def side_by_side(
         self, graph: Graph, node: Node, given: Sequence[tuple[dict[str, Any], State]], *, gradients: bool
     ) -> list[Any]:
-        """Only the first environment has a gradient."""
         lanes = [_Evaluation(0, env, state, None, gradients and not at) for at, (env, state) in enumerate(given)]
         return self._values(graph, node, lanes)
 
@@ -196,7 +192,6 @@ class Float64(Interpreter):
         return torch.float64 if tag.kind == "dtype" and value.is_floating_point else value
 
     def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Raises `PairingError` if the operator fails in the program's types too."""
         if self._unpacked.holds(graph, node):
             weight = self._streamed(graph, node, args, kwargs)
             return weight or self._unpacked.value(graph, node, partial(self._unpack, graph, node, args, kwargs))

@@ -80,8 +80,7 @@ class Contribution:
 
     `turn` is its execution in a loop. `difference` is runtime − local value, None if unknown (`problem`) or without a
     gradient (`replacement`: ``(where, runtime)`` of differing integers). `size` is its norm over the value's, or the
-    share of differing integers. `excluded` counts non-finite elements. `influence` is Σ gradient · difference.
-    `gradient` is kept for mutable buffers alone.
+    share of differing integers. `influence` is Σ gradient · difference. `gradient` is kept for mutable buffers alone.
     """
 
     instruction: int
@@ -118,7 +117,7 @@ class Contribution:
         self.difference = difference.float() if 1e-30 < largest < 1e30 else difference
 
     def collect(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
-        """Returns the gradient without its non-finite elements, None if all are finite."""
+        """Without its non-finite elements; None if all are finite."""
         if gradient is None:
             return None
         clean = None
@@ -133,7 +132,6 @@ class Contribution:
         return clean
 
     def inject(self, value: Any) -> Any:
-        """Raises `PairingError` if the value is no tensor or has another shape."""
         other = self.replacement[1] if self.replacement is not None else self.difference
         if other is None:
             return value
@@ -322,7 +320,6 @@ class Linearizer:
     def _depend(
         self, graph: Graph, node: Node, lanes: NodeValues, given: dict[str, NodeValues], passes: list[bool]
     ) -> None:
-        """An output that errors do not reach depends on nothing."""
         before = _union(given.values())
         for used in given.values():
             lanes.rounded |= used.rounded

@@ -51,7 +51,7 @@ NAN: Final = float("nan")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of one output of an instruction, NaN if unknown."""
+    """NaN if unknown."""
 
     value: float
     method: str
@@ -62,9 +62,9 @@ class Share:
 class Attribution:
     """Shares of all logged values by ``(instruction, output)``.
 
-    `output` is the index of the final output, None for a loss (`about`); `error` ‖Δy‖, or the difference of the loss;
-    `carried` the share of mutable buffers and inputs from earlier calls, `earlier` their instructions' shares by
-    ``(run, instruction, output)``, `arrived` the shares of inputs that other methods gave.
+    `output` is None for a loss (`about`); `error` is ‖Δy‖, or the difference of the loss; `carried` the share of
+    mutable buffers and inputs from earlier calls, `earlier` their instructions' shares by ``(run, instruction,
+    output)``, `arrived` the shares of inputs that other methods gave.
     """
 
     shares: dict[tuple[int, int], Share]
@@ -85,7 +85,7 @@ class Attribution:
 def attribute(
     replay: Replay, run: int, output: int = 0, loss: Loss | None = None, progress: Progress | None = None
 ) -> Attribution:
-    """Attribute the error of one final output, or of a loss, to the instructions.
+    """Attribute the error of one final output, or of a loss.
 
     `loss` maps the list of final outputs (floating ones in float64) to a scalar tensor. `progress` may raise to stop. A
     `UsageError` if the output does not exist, or the loss is no differentiable scalar.
@@ -391,7 +391,7 @@ def _putting_in(items: Sequence[Contribution]) -> After:
 
 
 class Patches:
-    """The reference with more and more differences in it."""
+    """More and more differences in the reference."""
 
     def __init__(
         self,
@@ -411,7 +411,7 @@ class Patches:
                 self._places |= {inner.instruction: at for inner in branch.walk()}
 
     def add(self, parts: Sequence[Sequence[Contribution]]) -> Iterator[list[Any] | None]:
-        """Yields None for an omitted part that can't be computed."""
+        """Yields None for a part that can't be computed."""
         together = _together(self._graph)
         for first in range(0, len(parts), together):
             group, following = parts[first : first + together], parts[first + together :][:1]

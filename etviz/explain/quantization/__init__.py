@@ -1,1 +1,1 @@
-"""quantization."""
+"""The error of a quantized model, split into quantization and backend."""

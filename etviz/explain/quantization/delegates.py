@@ -26,7 +26,7 @@ class InsideOfCall(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ZoomedCall:
-    """A zoomed delegate call; `first` is the number of its first row."""
+    """`first` is the number of its first row."""
 
     run: int
     instruction: int

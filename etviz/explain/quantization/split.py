@@ -66,7 +66,6 @@ class Split:
 
 @question
 def split(replay: Replay, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall] = ()) -> Split:
-    """A `UsageError` if the float model is not known, a `PairingError` if a model can't be evaluated."""
     if replay.fresh_float is None:
         raise UsageError(
             "the float model is not known: use etviz.debug with quantizer= or reference=, keep it with "
@@ -98,7 +97,6 @@ def split(replay: Replay, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall] = ())
 
 
 def split_frame(result: Split, runs: Sequence[tuple[int, int, Any]]) -> pd.DataFrame:
-    """`runs` are ``(event block, input index, comparison)``."""
     rows = []
     for item in result.operators:
         block, index, _ = runs[item["run"]]

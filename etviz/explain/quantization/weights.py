@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WeightPair:
-    """A float operator's weight, and the dequantized one; `norm` is the folded batch norm."""
+    """`norm` is the folded batch norm."""
 
     op: str
     target: str

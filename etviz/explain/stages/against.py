@@ -23,7 +23,7 @@ _UNKNOWN: Final = "it is no operator of the exported program, or lies on an unkn
 
 
 class OtherReference:
-    """A stage as the reference; a `UsageError` if it does not exist, or can't be evaluated."""
+    """A `UsageError` if the stage does not exist, or can't be evaluated."""
 
     def __init__(self, replay: Replay, name: str, method: str) -> None:
         self._engine = Stages(replay)

@@ -1,8 +1,8 @@
 """Pairs the operators of two programs by dataflow.
 
-Two operators are partners if they are of one kind and read partners. Constants pair by name, or by their numbers. Where
-no partner is found, an operator's readers are matched as if they read its first argument. Last, operators of different
-kinds at the same place between partners are paired.
+Two operators are partners if they are of one kind and read partners. Constants pair by name, or by their numbers. An
+operator's readers are matched without it if it has no partner. Last, operators of different kinds at the same place
+between partners are paired.
 """
 
 from __future__ import annotations
@@ -138,7 +138,6 @@ def _match_roughly(right: Side, wrong: Side, node: Node, open_nodes: Mapping[str
 
 
 def _match_best(right: Side, wrong: Side, node: Node, others: Any) -> bool:
-    """Equal numbers and module go first."""
     free = [other for other in others if not wrong.is_matched(other)]
     if not free:
         return False
@@ -153,7 +152,7 @@ def _plain(given: Any) -> str:
 
 
 def _match_replaced(right: Side, wrong: Side, pending: list[Node]) -> None:
-    """Pair operators of different kinds that read partners and are read at the same place by partners."""
+    """Pair operators of different kinds at the same place between partners."""
     for node in pending:
         for reader in right.readers[node.name, 0]:
             answer = right.partner.get((reader.name, 0))
@@ -178,8 +177,7 @@ def _shape(side: Side, key: Key) -> Any:
 def put_in_between(found: Alignment) -> Iterator[tuple[Node, Key, list[Node]]]:
     """Yields operators that only the program has and that keep the shape of what they read.
 
-    With each: the reference's value, or the preceding operator of this kind, that it reads; and the reference's
-    operators whose partners read its result.
+    With each: the value or operator of the reference that it reads, and the reference's operators that read its result.
     """
     right, wrong = found.reference, found.program
     only = set(found.more)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ExportedOperator:
-    """An exported operator's nodes, without conversions; several `last` ones if it became several operators."""
+    """Without conversions; several `last` ones if it became several operators."""
 
     name: str
     nodes: list[Node] = field(default_factory=list)
@@ -102,8 +102,8 @@ def _without_value(node: Node) -> tuple[str, ...]:
 class Partner:
     """One value of a float operator (`floating`), and its partner.
 
-    `value` is the quantized graph's before `quantize` puts it on a grid, None without a partner. `folded` names the
-    batch norm that the operator took in.
+    `value` is the quantized graph's, before `quantize` puts it on a grid, None without a partner. `folded` is the batch
+    norm that the operator took in.
     """
 
     op: str

@@ -29,10 +29,7 @@ _ALIAS: Final = "aten.alias.default"
 
 
 def functional(graph: Graph) -> Graph:
-    """Later readers of an overwritten value, or of a view of it, read the result.
-
-    If elements can't be put back through a view, the in-place operator stays, and the evaluator refuses it.
-    """
+    """If elements can't be put back through a view, the in-place operator stays, and the evaluator refuses it."""
     state = _State(graph)
     for at, node in enumerate(graph.nodes):
         state.add(at, replace(node, target=_NUMBER) if node.target == "aten.item.default" else node)

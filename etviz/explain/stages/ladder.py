@@ -25,7 +25,6 @@ COLUMNS: Final = (
     *("operator", "output", "module", "stage", "against", "rmse", "max_abs", "sqnr_db", "noise", "severity"),
     *("status", "reason"),
 )
-"""Columns of the ladder's frame."""
 _UNSEEN: Final = "the runtime logged no value of it: it is inside a delegate, or was folded"
 
 
@@ -35,8 +34,7 @@ def ladder(
 ) -> pd.DataFrame:
     """A row for each operator and stage from the second on; final outputs have an empty ``operator``.
 
-    `comparisons` holds the execution's with None, and each zoomed call's with its instruction. `first` is a reference
-    of the user's.
+    `comparisons` holds the execution's with None, each zoomed call's with its instruction; `first` a user's reference.
     """
     engine = Stages(replay)
     with SpillFile() as file:
@@ -63,10 +61,7 @@ def _at(items: Sequence[Any], at: int, default: Any = None) -> Any:
 
 
 def _steps(values: Sequence[tuple[Stage, Any, float, float | None]]) -> Iterator[dict[str, Any]]:
-    """`values` holds stage, value, noise and grid step.
-
-    Rounding to a grid counts as noise in the stage that puts the value on the grid.
-    """
+    """Rounding to a grid counts as noise in the stage that puts the value on the grid."""
     last, on_grid = None, None
     for stage, value, noise, step in values:
         row = {"stage": stage.name, "against": last[0].name if last else ""} | dict.fromkeys(COLUMNS[5:10], NAN)

@@ -23,7 +23,6 @@ _LISTED: Final = 8
 
 
 def own_functions(graph: Graph, functions: Mapping[str, Callable[..., Any]]) -> OwnFunctions:
-    """A `UsageError` if a function is for no operator of the graph."""
     if not isinstance(functions, Mapping) or not functions:
         kind = type(functions).__name__
         raise UsageError(f"reference must be the name of a stage or functions by operator, found {kind}")

@@ -156,7 +156,6 @@ def _insert(graph: Graph, copy: Node, readers: Sequence[Node]) -> None:
 
 
 def exported(model: Any, inputs: Sequence[Any]) -> ExportedProgram:
-    """Raises `UsageError` if the model can't be exported with these inputs."""
     from torch.export import ExportedProgram
 
     from etviz.pipeline.lower import LoweringError, export
@@ -375,10 +374,7 @@ class OwnOutputs:
 def other_reference(
     replay: Replay, reference: Any, method: str, example: Sequence[Any] = ()
 ) -> OtherReference | OwnModel | OwnOutputs:
-    """A stage's name, a model, or the outputs of each execution; a `UsageError` for others.
-
-    `example` has arguments to export the model with, by default the inputs of the first execution.
-    """
+    """A stage's name, a model, or the outputs of each execution; `example` has arguments to export the model with."""
     from torch.export import ExportedProgram
 
     if isinstance(reference, str):

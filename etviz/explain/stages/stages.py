@@ -1,7 +1,7 @@
 """Evaluates the forms of a program that its files hold, from the float model to the lowered program.
 
-Lowering keeps the name of an exported operator, which joins the stages' values. A value is taken where the next
-operators read it: after quantize and dequantize if it is put on a quantization grid.
+Lowering keeps an exported operator's name, which joins the stages. A value is taken where the next operators read it:
+after quantize and dequantize if it is put on a quantization grid.
 """
 
 from __future__ import annotations
@@ -51,17 +51,14 @@ Hook = Callable[["torch.Tensor"], Any]
 
 @dataclass(slots=True)
 class Taken:
-    """The hooks' results by key of the value, and the final outputs."""
+    """By key of the value, and the final outputs."""
 
     values: dict[Key, Any] = field(default_factory=dict)
     outputs: list[Any] = field(default_factory=list)
 
 
 class ProgramForm:
-    """One form of the program, with the operators of its delegates in place of the calls.
-
-    `inside` has the prefix of the names of a delegate's operators, by instruction of the call.
-    """
+    """With the operators of its delegates in place of the calls; `inside` has their names' prefix by call."""
 
     def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor], limits: Limits | None = None) -> None:
         flat = inline(graph)
@@ -77,7 +74,7 @@ class ProgramForm:
     def evaluate(
         self, executions: Sequence[Sequence[Any]], hooks: Callable[[int], Mapping[Key, Hook]], runs: Container[int]
     ) -> dict[int, Taken]:
-        """Evaluate the executions in order, with their buffers; only `hooks` of `runs` are asked for."""
+        """In order, with their buffers; only `hooks` of `runs` are asked for."""
         evaluator, found = self.fresh(), dict[int, Taken]()
         for run, inputs in enumerate(executions):
             taken, own = Taken(), hooks(run) if run in runs else {}
@@ -259,7 +256,6 @@ class Stages:
         return (operator, grid.dequantize(gap.runtime)) if grid is not None else None
 
     def runtime(self, comparisons: Sequence[tuple[Comparison, int | None]], run: int, lowered: Stage) -> Stage:
-        """`comparisons` holds the program's own one with None, and each zoomed one with its call's instruction."""
         stage = Stage(RUNTIME, noise=lowered.noise, output_noise=lowered.output_noise, steps=lowered.steps)
         for comparison, call in comparisons:
             for gap in comparison.gaps:

@@ -1,1 +1,1 @@
-"""zoom."""
+"""Zooms into delegates, and cuts out parts that can run alone."""

@@ -42,7 +42,7 @@ _NO_HANDLES: Final = "the delegate map names no operator of this graph"
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """Values that a backend logged inside one delegate call, in the order of logging.
+    """In the order of logging.
 
     `handles` maps identifiers, as text, to debug handles. If a probe returned the values (`probed`), `deviation` is the
     distance of its outputs from the program's, None if unknown.
@@ -89,10 +89,10 @@ class How:
 class InnerValues:
     """The values of a delegate's operators in one execution, by number of `graph`.
 
-    `given` has None for an output without a value. `reasons` says why an operator has no value. `parts` has the number
-    of the operator whose part another one is. `faithful` is True if the delegate's outputs equal the run's bit for bit,
-    None if unknown. `deviation` is the largest absolute difference of the outputs from the run's, NaN if unknown.
-    `implementation` is empty for the backend's kernels.
+    `given` has None for an output without a value, `reasons` why. `parts` has the number of the operator whose part
+    another one is. `faithful` is True if the delegate's outputs equal the run's bit for bit, None if unknown.
+    `deviation` is the largest absolute difference of the outputs from the run's, NaN if unknown. `implementation` is
+    empty for the backend's kernels.
     """
 
     graph: Graph
@@ -127,7 +127,7 @@ class InnerValues:
 
 
 def inner_values(subject: ZoomSubject, how: How) -> InnerValues:
-    """The values inside a delegate call, from the best available source.
+    """From the best available source.
 
     A `UsageError` if `preprocessing` fails or has no object, a `BackendRefusedError` if the backend can't lower or run
     the subgraph, an `ExecutionError` if the child process crashes, takes too long, or is cancelled.
@@ -140,7 +140,6 @@ def inner_values(subject: ZoomSubject, how: How) -> InnerValues:
 
 
 def from_run(piece: Piece, constants: Sequence[Difference], how: How) -> InnerValues:
-    """Raises as `run_alone` does."""
     known = all(value is not None for value in piece.outputs)
     exposure = expose(piece.graph)
     run = run_alone(
@@ -183,7 +182,6 @@ def from_run(piece: Piece, constants: Sequence[Difference], how: How) -> InnerVa
 
 
 def numbered(inner: Graph, exposure: Exposure) -> Graph:
-    """An operator carries the names of its parts, too."""
     nodes: list[Node] = []
     origins = {node.name: node for node in inner.nodes}
     for node in inner.nodes:
@@ -274,7 +272,7 @@ def join(graph: Graph, logged: Sequence[tuple[Identifier, Any]], handles: Mappin
 
     Where a pass turned the operators {a, …} into {b, …}, each new one carries the debug handles of all old ones. So an
     identifier's value is that of the last operator with one of its handles, and the others are part of it. Identifiers
-    that `handles` (the delegate map) lacks may be operators' names.
+    that `handles` lacks may be operators' names.
     """
     nodes = list(operators(graph.nodes))
     named: dict[Identifier, list[Node]] = {node.name: [node] for node in nodes}
@@ -293,7 +291,6 @@ def join(graph: Graph, logged: Sequence[tuple[Identifier, Any]], handles: Mappin
 
 
 def from_log(piece: Piece, logged: Logged, preprocessing: Preprocessing | None = None) -> InnerValues:
-    """Raises `UsageError` if `preprocessing` fails."""
     graph = numbered(piece.graph, Exposure())
     backend = graph.backend_id
     joined = join(graph, logged.values, logged.handles)

@@ -37,10 +37,9 @@ class Alone:
 
 @question
 def operator_alone(replay: Replay, graph: Graph, owner: Graph, node: Node, run: int) -> Alone:
-    """Take one operator out of a program, with its inputs in one execution; of a loop, the last round's.
+    """One operator with its inputs in one execution; of a loop, the last round's.
 
-    `owner` is the method's graph or a branch. A `UsageError` if the operator can't run alone, or its inputs are not
-    known.
+    `owner` is the method's graph or a branch. A `UsageError` if it can't run alone, or its inputs are not known.
     """
     _check(node, graph.backend_id)
     last: list[tuple[Value, dict[str, Any]]] = []
@@ -95,7 +94,6 @@ class Watcher(Evaluator):
         self._instructions, self._see, self.turns = instructions, see, evaluator.turns
 
     def beside(self, call: Interlude) -> Self:
-        """Other methods' values are not shown."""
         other = super().beside(call)
         other._instructions = ()
         return other

@@ -48,7 +48,7 @@ for k, found in enumerate(program.load_method("forward").execute(values)):
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The README's facts on the operator."""
+    """For the README."""
 
     operator: str
     backend: str
@@ -61,11 +61,7 @@ class About:
 
 
 def write_repro(alone: Alone, about: About, path: Path, timeout: float | None = None) -> Path:
-    """Write the folder; an earlier repro at `path` is replaced.
-
-    A `UsageError` if something else is there, an `ArtifactError` if the folder can't be written, a
-    `BackendRefusedError` or `ExecutionError` if the piece can't be lowered or run alone.
-    """
+    """An earlier repro at `path` is replaced; a `UsageError` if something else is there."""
     _check_free(path)
     with whole_folder(path, "the repro") as fresh:
         run = run_alone(alone.piece, label="repro", keep_pte=fresh / "model.pte", timeout=timeout)

@@ -1,8 +1,7 @@
 """Zooms into delegate calls and compares their inner values as the values of a program.
 
 If the delegate runs again, the reference is its subgraph on the call's runtime inputs: nothing is inherited from
-outside. If the values were logged in the run itself, the reference starts at the program's inputs, and introduced gaps
-at the runtime's inputs.
+outside. If the run itself logged the values, the reference starts at the program's inputs.
 """
 
 from __future__ import annotations
@@ -60,7 +59,6 @@ class Zoom:
 
 
 def compare_calls(replay: Replay, subjects: Mapping[Call, ZoomSubject], how: How) -> dict[Call, Zoom]:
-    """Raises as `inner_values` does."""
     judged = {call for call, item in subjects.items() if item.logged is not None and not item.unjudged}
     arrived = _arrivals(replay, judged) if judged else {}
     zooms: dict[Call, Zoom] = {}

@@ -1,1 +1,1 @@
-"""export."""
+"""Files for other tools."""

@@ -29,7 +29,7 @@ def figures(row: Mapping[Any, Any]) -> dict[str, float | str]:
 
 
 def worst_of(gaps: pd.DataFrame, keys: Iterable[Any]) -> dict[Any, Any]:
-    """The worst row by severity of each key; `keys` has one for each row of `gaps`."""
+    """By severity; `keys` has one for each row of `gaps`."""
     by_row = dict(zip(gaps.index, keys, strict=True))
     worst: dict[Any, Any] = {}
     for at, row in rank(gaps, "severity").iterrows():

@@ -67,7 +67,7 @@ def collection(analysis: Analysis, rows: Mapping[int, Any]) -> Json:
 
 
 def node_data(graph: str, metric: str, rows: Mapping[int, Any]) -> Json | None:
-    """The node data of one metric as a `ModelNodeData`; None if no node has a value.
+    """None if no node has a value.
 
     Severities span decades, and Model Explorer blends colours evenly, so the gradient stops at the metric's float32
     thresholds. A non-finite mismatch is a text with its own colour.

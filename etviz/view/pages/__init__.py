@@ -1,1 +1,1 @@
-"""pages."""
+"""HTML without a kernel."""

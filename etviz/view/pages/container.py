@@ -34,7 +34,7 @@ def laid_out(
     missing: Mapping[int, str],
     answers: Mapping[tuple[str, int], Answer] | None = None,
 ) -> bytes:
-    """The answers to all questions of a report, in one block; the same bytes for the same answers.
+    """The answers to all questions of a report, in one block.
 
     `missing` has reasons by row; `answers` the answers to other questions, by method and row. Reports of further
     methods are each the only buffer of an answer to ``method``.

@@ -80,11 +80,7 @@ def report_page(
     names: Sequence[str] = (),
     adds: Sequence[Callable[[dict[str, Any], list[bytes]], Answer]] = (),
 ) -> bytes:
-    """The page in UTF-8.
-
-    `others` are further methods, or calls, to choose from; `names` label all; `adds` has a function for each that adds
-    to its payload.
-    """
+    """The page in UTF-8; `others` are further methods, or calls, `names` label all, `adds` extends each payload."""
     methods = list(names) or [one.findings.shown_method for one in (analysis, *others)]
     held: dict[tuple[str, int], Answer] = {}
     for at, other in enumerate(others, 1):

@@ -1,1 +1,1 @@
-"""payload."""
+"""The data that a view receives."""

@@ -143,7 +143,6 @@ class Beside:
         return found
 
     def trees(self, rows: int, added: int) -> list[tuple[str, Analysis, pd.DataFrame]]:
-        """Missing rows are empty."""
         found = []
         parts = zip(self.labels[1:], self.others, self.frames[1:], self.places(rows, added), strict=True)
         for label, other, table, places in parts:

@@ -137,7 +137,7 @@ def float_values(analysis: Analysis, row: int) -> Any | None:
 
 
 def quantization_answer(analysis: Analysis, row: int, counts: dict[str, Any] | None) -> dict[str, Any] | None:
-    """``quantization`` of the contract's `tensor`: grid and counts of the float values, in the row's own units.
+    """Grid and counts of the float values, in the row's units.
 
     A row of integers has the range ``qmin … qmax``, any other the numbers that these stand for.
     """

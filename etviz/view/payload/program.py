@@ -257,7 +257,7 @@ def _node_names(tree: Tree, rows: pd.DataFrame) -> tuple[list[str], list[str]]:
 
 
 def compared_rows(analysis: Analysis) -> pd.DataFrame:
-    """Gap rows, then those of zoomed delegates, which stand at the delegate's instruction."""
+    """Rows of zoomed delegates come last, with the delegate's instruction."""
     frames = []
     for _, call, tables in analysis.rows.parts():
         names = [gap.node.name for gap in tables.gaps] if call is not None else ""

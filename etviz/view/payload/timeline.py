@@ -33,7 +33,7 @@ OWN_CLOCK: Final = "A delegate's operators are timed by another clock: they are 
 
 
 def build_timeline(analysis: Analysis, params: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
-    """The events of one execution, sorted by start; ``{"run"}`` is a number among the timed executions."""
+    """Sorted by start; ``{"run"}`` is a number among the timed executions."""
     run, profile = params.get("run"), analysis.profile
     executions = profile.executions
     if not isinstance(run, int) or isinstance(run, bool) or not 0 <= run < len(executions):
@@ -74,7 +74,7 @@ def _settle(
     start: npt.NDArray[np.float64],
     length: npt.NDArray[np.float64],
 ) -> bool:
-    """Move operators of another clock than the runtime's below their call; True if there are any."""
+    """Move operators of another clock below their call; True if there are any."""
     converter = analysis.profile.converter
     calls = np.flatnonzero(kinds == _CALL)
     inside = np.flatnonzero(kinds == _OPERATOR)

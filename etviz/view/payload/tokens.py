@@ -82,8 +82,7 @@ def tokens_wire(
 ) -> dict[str, Any]:
     """`steps` is `Decode.steps` with the two predicted tokens' texts and ``at_fault``.
 
-    `call` has prompt and number of the call whose rows the view shows; `layers` and `cache` a map for each prompt that
-    has one.
+    `call` has prompt and number of the call whose rows the view shows; `layers` and `cache` a map for each prompt.
     """
     explained = steps["explained"].astype("boolean").astype("Int64").fillna(UNKNOWN)
     whole = {name: buffers.add(steps[name].fillna(-1).astype("int64"), "int32") for name in _WHOLE}

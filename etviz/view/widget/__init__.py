@@ -1,1 +1,1 @@
-"""widget."""
+"""The view in a notebook."""

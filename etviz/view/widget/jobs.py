@@ -52,7 +52,7 @@ class Jobs:
         return name in self._own or name in WORK
 
     def start(self, ident: Any, name: str, params: dict[str, Any]) -> None:
-        """Start a job, whose end answers the message `ident`; a `UsageError` if another one is running."""
+        """Its end answers the message `ident`; a `UsageError` if another one is running."""
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
                 raise UsageError("Another computation is running; wait for it, or cancel it")

@@ -18,7 +18,7 @@ _SIDES: Final = ("left", "right")
 
 
 class PanelPlace(TypedDict):
-    """Each `title` has one panel, which stays beside other notebooks if `pinned`."""
+    """One for each `title`; it stays beside other notebooks if `pinned`."""
 
     title: str
     area: Area
@@ -86,7 +86,6 @@ def listing() -> Any:
 
 
 def listed(token: str) -> ViewState:
-    """Raises `UsageError` if the entry is gone."""
     state = _listed.get(token)
     if state is None:
         raise UsageError("this Inspection is gone; ask for the list again")
