@@ -137,7 +137,7 @@ _CHOSEN: Final = (
 
 
 class _Unpaired:
-    """Instructions that are paired with no operator, and whether they may execute operators without an instruction."""
+    """Instructions that are paired with no operator, and which of them may execute operators without an instruction."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph

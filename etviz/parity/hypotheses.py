@@ -40,7 +40,7 @@ class Hypothesis:
     """A change that may put a port right.
 
     `name` is like ``rope pairing``; `where` are modules, with ``*`` for a layer's number; `change` goes on after
-    "with"; `hidden` values come in another order, so that they can no longer be compared.
+    "with"; `hidden` values get another order and can't be compared.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Probe programs: a program's `.pte`, changed so that inner values are ordinary outputs, which every runtime returns.
 
 A probe lowers nothing again, so kernel calls and delegates' blobs are the shipped ones. Memory planning lets values
-overwrite one another, so each returned value gets separate memory, within a budget. A probe's last output identifies
-it.
+overwrite one another, so each returned value gets separate memory, within a budget. A probe's last output identifies it
+and its program.
 """
 
 from __future__ import annotations

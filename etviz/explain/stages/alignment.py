@@ -1,8 +1,8 @@
 """Pairs the operators of two programs by dataflow.
 
-Two operators are partners if they are of one kind and read partners. Constants pair by name, or by their numbers. An
-operator's readers are matched without it if it has no partner. Last, operators of different kinds at the same place
-between partners are paired.
+Two operators are partners if they are of one kind and read partners. Constants pair by name, or by their numbers. The
+readers of an operator without a partner are matched as if they read its first argument. Last, operators of different
+kinds at the same place between partners are paired.
 """
 
 from __future__ import annotations
