@@ -538,7 +538,7 @@ def _elementwise(
     target: str, args: Sequence[Any], kwargs: Mapping[str, Any], values: Sequence[Any], call: Call
 ) -> Sizes:
     """One rounding of inexact results, for functions also one of each argument."""
-    plain = [item.double().abs() if half_ulp(item) is not None else None for item in values]
+    plain = [_wide(item).abs() if half_ulp(item) is not None else None for item in values]
     wide = [_doubled(item) for item in args]
     named = {name: _doubled(item) for name, item in kwargs.items()}
     try:
@@ -555,20 +555,22 @@ def _elementwise(
     ]
     if not any(bool(item.any()) for item in inexact if item is not None) and any(item is not None for item in inexact):
         return [None] * len(values)
-    squares = [size.square() if size is not None else None for size in plain]
-    if target.partition(".")[2].partition(".")[0] not in _ARITHMETIC:
-        places: list[tuple[Any, Any]] = [*((wide, at) for at in range(len(wide))), *((named, name) for name in named)]
-        for given, at in places:
-            item = given[at]
-            if not isinstance(item, torch.Tensor) or not item.is_floating_point() or not item.numel():
-                continue
-            given[at] = item * (1 + _PART)
-            moved = flat_values(call(target, wide, named))
-            given[at] = item
-            for place, (a, b) in enumerate(zip(moved, exact, strict=True)):
-                square = squares[place]
-                if square is not None and a.shape == b.shape:
-                    squares[place] = square + torch.nan_to_num((a - b) / _PART, 0.0, 0.0, 0.0).square()
+    if target.partition(".")[2].partition(".")[0] in _ARITHMETIC:
+        pairs = zip(plain, inexact, strict=True)
+        return [size if size is None or where is None else size.mul_(where) for size, where in pairs]
+    squares = [size.double().square() if size is not None else None for size in plain]
+    places: list[tuple[Any, Any]] = [*((wide, at) for at in range(len(wide))), *((named, name) for name in named)]
+    for given, at in places:
+        item = given[at]
+        if not isinstance(item, torch.Tensor) or not item.is_floating_point() or not item.numel():
+            continue
+        given[at] = item * (1 + _PART)
+        moved = flat_values(call(target, wide, named))
+        given[at] = item
+        for place, (a, b) in enumerate(zip(moved, exact, strict=True)):
+            square = squares[place]
+            if square is not None and a.shape == b.shape:
+                squares[place] = square + torch.nan_to_num((a - b) / _PART, 0.0, 0.0, 0.0).square()
     return [
         square.sqrt() * (1.0 if where is None else where) if square is not None else None
         for square, where in zip(squares, inexact, strict=True)
@@ -648,7 +650,7 @@ def by_law(value: Any, size: torch.Tensor | None, together: int = 1) -> Noise:
     """The noise of one result of an operator, from its size S; `together` elements share an error."""
     if size is None:
         return NO_NOISE
-    squares = size.square().expand(value.shape)
+    squares = size.double().square().expand(value.shape)
     rms = (half_ulp(value) or 1.0) * math.sqrt(float(squares.mean(dtype=torch.float64)))
     return Noise(rms * allowance(_independent(value, squares) / together), BY_LAW)
 

@@ -17,11 +17,13 @@ Few samples carry less information: `allowance` widens the noise of values with 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
@@ -62,6 +64,8 @@ _KEYED: Final = 4096
 """Number of elements of a value from which its random numbers follow."""
 _UNIFORM: Final = math.sqrt(3.0)
 """Half width of a uniform distribution with an RMS of 1."""
+_DRAWN: Final = 1 << 22
+"""Random numbers that are drawn once. A value takes a part of them, from a random place on, unless it needs most."""
 
 
 class Rounding:
@@ -82,7 +86,7 @@ class Rounding:
         self.quantized: dict[int, list[Any]] = defaultdict(list)
         self._grids = grids
         self._seed = _SEEDS + seed
-        self._generator = torch.Generator()
+        self._random = Random()
 
     def call(
         self,
@@ -110,7 +114,7 @@ class Rounding:
 
     def begin(self, key: int) -> None:
         """Draw the random numbers of the operator whose value has this key next."""
-        self._generator.manual_seed(self._seed ^ key)
+        self._random.seed(self._seed ^ key)
 
     def quantize(self, call: Callable[..., Any], node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Quantize values that moved by a part of their row's step."""
@@ -142,8 +146,21 @@ class Rounding:
         return value + torch.nan_to_num_(change, 0.0, 0.0, 0.0).to(value.dtype)
 
     def _uniform(self, like: torch.Tensor) -> torch.Tensor:
-        random = torch.rand(like.shape, generator=self._generator, dtype=torch.float32)
-        return random.sub_(0.5).mul_(2.0 * _UNIFORM)
+        count = like.numel()
+        if 2 * count > _DRAWN:
+            return _drawn(count, self._random.getrandbits(63)).view(like.shape)
+        first = self._random.randrange(_DRAWN - count)
+        return _numbers()[first : first + count].view(like.shape)
+
+
+def _drawn(count: int, seed: int) -> torch.Tensor:
+    """Uniform random numbers with an RMS of 1."""
+    return torch.rand(count, generator=torch.Generator().manual_seed(seed)).sub_(0.5).mul_(2.0 * _UNIFORM)
+
+
+@functools.cache
+def _numbers() -> torch.Tensor:
+    return _drawn(_DRAWN, _SEEDS)
 
 
 def key_of(value: Any) -> int:
