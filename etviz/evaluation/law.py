@@ -52,6 +52,7 @@ from etviz.evaluation.values import flat_values
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.quantize_ops import chooses_grid, is_quantize
 from etviz.graph.uses import only_moves
+from etviz.native import repeated
 from etviz.tensors.metrics import BY_LAW, EPS, FALSE_ALARMS, NO_NOISE, THRESHOLD, Noise
 
 if TYPE_CHECKING:
@@ -183,20 +184,28 @@ def in_order(terms: torch.Tensor) -> torch.Tensor:
     count = terms.shape[-1]
     if not count:
         return terms.new_zeros(terms.shape[:-1])
-    partial = terms.cumsum(-1)
-    keys = terms.contiguous().view(torch.int64) ^ torch.frexp(partial).exponent
-    squares, total = terms.square().sum(-1), partial[..., -1]
-    standing = _repeated(partial.abs() * (terms != 0), keys) / 3 + _in_pairs(count, squares, total)
+    squares, total = terms.square().sum(-1), terms.sum(-1)
+    standing = _repeated(terms, partial=True) / 3 + _in_pairs(count, squares, total)
     return torch.maximum(sum_size(count, squares, total), standing)
 
 
-def _repeated(errors: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """Sums of the squared errors of each row; errors with equal `keys` are added before they are squared.
+def _repeated(terms: torch.Tensor, *, partial: bool = False) -> torch.Tensor:
+    """Sums of the squared errors of each row; those of equal terms are added before they are squared.
 
-    A hash brings them together. It has four times as many places as there are errors, so chance adds a quarter of the
-    square at most.
+    The errors are the terms, or with `partial` the partial sums, whose exponents have to be equal too. A hash brings
+    them together. It has four times as many places as there are terms, so chance adds a quarter of the square at most.
     """
-    bits = max(2, (4 * errors.shape[-1] - 1).bit_length())
+    count, terms = terms.shape[-1], terms.contiguous()
+    bits = max(2, (4 * count - 1).bit_length())
+    found = terms.new_empty(terms.shape[:-1])
+    if bool(torch.isfinite(terms.sum())) and repeated(
+        terms.data_ptr(), found.numel(), count, bits, partial, found.data_ptr()
+    ):
+        return found
+    errors, keys = terms, terms.view(torch.int64)
+    if partial:
+        errors = terms.cumsum(-1)
+        keys, errors = keys ^ torch.frexp(errors).exponent, errors.abs() * (terms != 0)
     places = (keys * _SPREAD >> (64 - bits)) & ((1 << bits) - 1)
     return errors.new_zeros((*errors.shape[:-1], 1 << bits)).scatter_add_(-1, places, errors).square().sum(-1)
 
@@ -209,7 +218,7 @@ def _squared(deviations: torch.Tensor) -> torch.Tensor:
     squares = deviations.square()
     if not squares.shape[-1]:
         return in_order(squares)
-    return in_order(squares) + 5 / 3 * _repeated(squares, squares.view(torch.int64))
+    return in_order(squares) + 5 / 3 * _repeated(squares)
 
 
 def _rows(x: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
@@ -367,20 +376,21 @@ def _normalized(
     shape of the rows.
     """
     terms = rows.shape[1]
-    squares = rows.square().mean(1, keepdim=True)
-    middle = rows.mean(1, keepdim=True) if mean else torch.zeros_like(squares)
-    of_mean = _of_mean(rows).unsqueeze(1) if mean else torch.zeros_like(squares)
-    variance = (rows - middle).square().mean(1, keepdim=True)
-    of_variance = _squared(rows if passes == 1 else rows - middle).unsqueeze(1) / terms**2
+    middle = rows.mean(1, keepdim=True) if mean else 0.0
+    of_mean = _of_mean(rows).unsqueeze(1) if mean else rows.new_zeros(len(rows), 1)
+    centred = rows - middle if mean else rows
+    variance = centred.square().mean(1, keepdim=True)
+    of_variance = _squared(rows if passes == 1 else centred).unsqueeze(1) / terms**2
     if passes == 1:
-        of_variance = of_variance + squares.square() + 4 * middle.square() * of_mean
+        squares = rows.square().mean(1, keepdim=True)
+        of_variance = of_variance + squares.square() + 4 * middle**2 * of_mean
     else:
-        of_variance = of_variance + variance.square() + 4 * middle.square() * variance / (3 * terms)
+        of_variance = of_variance + variance.square() + 4 * middle**2 * variance / (3 * terms)
         of_variance = of_variance + _squared_error(of_mean, unit).square()
     inverse = 1 / (variance + eps)
     steps = 1 + of_variance * inverse.square() / 4
-    own = (rows - middle).square() * inverse * steps
-    size = (weight**2 * (own + (of_mean * inverse if mean else 0.0)) + value.square()).sqrt()
+    own = centred.square().mul_(inverse * steps).add_(of_mean * inverse)
+    size = own.mul_(weight**2).add_(value.square()).sqrt_()
     return size, of_mean.sqrt(), (inverse * steps).sqrt()
 
 
