@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -70,6 +71,18 @@ def _two_best(logits: torch.Tensor) -> tuple[tuple[torch.Tensor, torch.Tensor], 
     index = logits.argmax(1, keepdim=True)
     others = logits.scatter(1, index, -torch.inf)
     return (logits.gather(1, index), index), others.amax(1)
+
+
+def share(hits: Numbers) -> dict[str, float]:
+    """The share of true elements, and its standard error ``√(p(1 − p)/(n + 4))`` with ``p = (k + 2)/(n + 4)``.
+
+    p is the centre of the interval for few positions (A. Agresti, B. A. Coull, "Approximate Is Better than 'Exact' for
+    Interval Estimation of Binomial Proportions", 1998). So a share of 1 has an error, too: the next position may miss.
+    """
+    count, right = len(hits), float(np.sum(hits))
+    middle = (right + 2) / (count + 4)
+    error = math.sqrt(middle * (1 - middle) / (count + 4))
+    return {"value": right / count if count else math.nan, "standard_error": error if count else math.nan}
 
 
 def with_errors(values: Numbers, statistics: dict[str, Callable[[Numbers], Numbers]]) -> pd.DataFrame:

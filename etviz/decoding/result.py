@@ -19,7 +19,7 @@ from etviz.artifacts.scratch import Scratch
 from etviz.calls.logits import logits_of
 from etviz.decoding.cache import caches, first_beyond, table
 from etviz.decoding.forced import noise_of_logits
-from etviz.decoding.measures import PERCENTILES, measures, with_errors
+from etviz.decoding.measures import PERCENTILES, measures, share, with_errors
 from etviz.decoding.view import Card, DecodeView
 from etviz.errors import UsageError
 from etviz.explain.attribution.shares import TOLERANCE
@@ -232,7 +232,7 @@ class Decode(Shown):
     @property
     def agreement(self) -> pd.DataFrame:
         """Share of rows at which the best tokens agree: ``top1``, with its standard error."""
-        return with_errors(self._steps["agrees"].to_numpy(dtype=float), {"top1": lambda values: values.mean(0)})
+        return pd.DataFrame.from_dict({"top1": share(self._steps["agrees"].to_numpy(dtype=float))}, orient="index")
 
     def logits(self, row: int) -> tuple[torch.Tensor, torch.Tensor]:
         """``(reference, runtime)`` logits of a row of `steps`, shape [vocabulary].

@@ -77,6 +77,10 @@ def test_statistics(run: etviz.Decode) -> None:
     # the bootstrap of a mean is the standard error that the central limit theorem gives
     assert run.kl["standard_error"]["mean"] == pytest.approx(steps["kl"].std() / np.sqrt(len(steps)), rel=0.15)
     assert run.agreement["value"]["top1"] == steps["agrees"].mean()
+    # (z²p(1 − p)/ñ)½ at z = 1 around the centre (k + 2)/(n + 4); it is not 0 where all agree
+    centre = (steps["agrees"].sum() + 2) / (len(steps) + 4)
+    assert run.agreement["standard_error"]["top1"] == pytest.approx(np.sqrt(centre * (1 - centre) / (len(steps) + 4)))
+    assert run.agreement["standard_error"]["top1"] > 0
 
 
 def test_noise_explains_a_correct_program(run: etviz.Decode) -> None:

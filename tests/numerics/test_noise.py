@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from etviz.evaluation import law as law_module
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.law import allowance, by_law, chance, in_order, independent, noise_of, sizes
 from etviz.evaluation.limits import Limits
@@ -627,3 +628,18 @@ def test_totals_that_are_explained_have_the_noise_of_one_evaluation() -> None:
 
     assert found(20 * whole) == whole
     assert whole != found(0.1 * whole) == pytest.approx(whole, rel=0.5)
+
+
+@pytest.mark.parametrize("shape", [(5, 2), (3, 7), (64, 96)])
+def test_the_compiled_sum_of_repeated_errors_is_torchs(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = torch.randn(shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    rows = [drawn, drawn.round() / 8, torch.zeros(shape, dtype=torch.float64), torch.full_like(drawn, 1e-150)]
+
+    def both() -> list[Any]:
+        deviations = [noises("aten.var.correction", terms, [1], correction=0) for terms in rows]
+        return [*map(in_order, rows), *map(torch.tensor, deviations)]
+
+    compiled = both()
+    monkeypatch.setattr(law_module, "repeated", lambda *given: False)
+    for found, expected in zip(compiled, both(), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=0.0)
