@@ -100,15 +100,8 @@ def only_picks(node: Node) -> bool:
 def sizes(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any, call: Call) -> Sizes:
     """The size S of the law for each output of an operator.
 
-    Parameters
-    ----------
-    call
-        Calls an operator by target, arguments and keyword arguments.
-
-    Returns
-    -------
-    list of Tensor or None
-        For each output a tensor that broadcasts to its shape, in float32 or float64; None where nothing is rounded.
+    `call` calls an operator by target, arguments and keyword arguments. Each size broadcasts to its output's shape, in
+    float32 or float64; it is None where nothing is rounded.
     """
     values = flat_values(value)
     if only_picks(node) or is_quantize(node) or all(half_ulp(item) is None for item in values):
@@ -192,8 +185,8 @@ def in_order(terms: torch.Tensor) -> torch.Tensor:
 def _repeated(terms: torch.Tensor, *, partial: bool = False) -> torch.Tensor:
     """Sums of the squared errors of each row; those of equal terms are added before they are squared.
 
-    The errors are the terms, or with `partial` the partial sums, whose exponents have to be equal too. A hash brings
-    them together. It has four times as many places as there are terms, so chance adds a quarter of the square at most.
+    The errors are the terms, or with `partial` the partial sums, whose exponents have to be equal too. A hash with four
+    times as many places as terms brings them together, so chance adds a quarter of the square at most.
     """
     count, terms = terms.shape[-1], terms.contiguous()
     bits = max(2, (4 * count - 1).bit_length())
@@ -622,12 +615,7 @@ def allowance(errors: float, samples: float = math.inf) -> float:
     """Factor by which noise is widened for small samples.
 
     The square of error over noise follows an F distribution. Its `FALSE_ALARMS` quantile must not exceed the square of
-    the threshold. With many elements the threshold is far beyond it and the factor 1.
-
-    Parameters
-    ----------
-    samples
-        Independent elements that the noise was measured on; infinite for a noise by law.
+    the threshold. `samples` are the independent elements that the noise was measured on, infinite for a law.
 
     Examples
     --------
@@ -716,8 +704,7 @@ def noise_of(
 ) -> list[Noise]:
     """The noise of each result of one operator on its inputs, by law.
 
-    Indices of equal elements may be any of these. Where the `runtime` chose others of the same elements, their distance
-    is the noise.
+    Where the `runtime` chose other indices of equal elements, their distance is the noise.
     """
     values = flat_values(value)
     found = sizes(node, args, kwargs, value, call)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 DELTA: Final = 1e-3
 """Part of a step by which a value moves before it is rounded to a grid. Backends compute requantization factors with 20
 to 30 bits, so values up to 2⁷ steps miss the middle of two steps by up to 2⁻¹³ to 2⁻²³; ties of fixed-point arithmetic
-add to it. Deep networks amplify every flip: at 1e-4 their noise is three quarters of that at 1e-3.
+add to it. At 1e-4 the noise of deep networks is three quarters of that at 1e-3.
 """
 PASSES: Final = 5
 """Maximum number of perturbed lanes. More of them cost time; fewer widen the noise of single numbers (by 24 for 2)."""
@@ -71,15 +71,8 @@ _DRAWN: Final = 1 << 22
 class Rounding:
     """Perturbs the results of operators.
 
-    Parameters
-    ----------
-    grids
-        The values of `Grids.values`, to measure only the effect of grids; nothing else is perturbed then.
-
-    Attributes
-    ----------
-    quantized
-        By the id of its node, the number of calls of each quantize.
+    `grids` are `Grids.values`, to measure only the effect of grids; nothing else is perturbed then. `quantized` has an
+    entry for each call of a quantize, by the id of its node.
     """
 
     def __init__(self, seed: int, grids: Mapping[int, Sequence[Any]] | None = None) -> None:
@@ -173,13 +166,7 @@ def key_of(value: Any) -> int:
 
 
 class Grids:
-    """Computes operators as they are, and keeps what goes to each grid.
-
-    Attributes
-    ----------
-    values
-        By the id of the node: results of each quantize, and of each choice of a grid, in order.
-    """
+    """Computes operators as they are. Keeps what each quantize and choice of a grid gives, by the id of its node."""
 
     def __init__(self) -> None:
         self.values: dict[int, list[Any]] = defaultdict(list)
@@ -254,7 +241,7 @@ class Spread:
         self._size = 0.0
 
     def add(self, perturbed: Any, value: Any) -> None:
-        """Take the difference of two tensors, where both are finite; nothing once there are `ENOUGH` samples."""
+        """Take the difference of two tensors where both are finite, until there are `ENOUGH` samples."""
         if not isinstance(perturbed, torch.Tensor) or not isinstance(value, torch.Tensor):
             return
         if perturbed.shape != value.shape or perturbed.is_complex() or not value.numel() or self.samples >= ENOUGH:
@@ -293,10 +280,7 @@ class Spread:
         return math.sqrt(sum(self._by_lane) / self.samples) if self._by_lane else 0.0
 
     def explains(self, error: float) -> bool:
-        """True if an error is below the threshold even if these differences are far larger than noise usually is.
-
-        The probability of such differences is `FALSE_ALARMS`.
-        """
+        """True if an error is below the threshold, also of differences so large that their chance is `FALSE_ALARMS`."""
         return bool(self._by_lane) and error * chance(self._independent) < THRESHOLD * self.rms
 
     @property
@@ -330,10 +314,7 @@ class Spread:
 def propagated(again: Callable[[Any], Any] | Sequence[Any], value: Any) -> list[Noise]:
     """The noise of each result of several operators, from evaluations with other roundings.
 
-    Parameters
-    ----------
-    again
-        Evaluates them with another rounding, or holds the results of these evaluations.
+    `again` evaluates them with another rounding, or holds the results of these evaluations.
     """
     values = flat_values(value)
     if not callable(again):
@@ -399,12 +380,8 @@ class Lanes(Evaluator):
     """Evaluates a method plainly and, side by side, in perturbed lanes.
 
     A graph with branches has one perturbed lane, since each lane may take another branch. Where values are rounded to
-    grids, as many lanes follow in which each grid is reached from the plain values.
-
-    Attributes
-    ----------
-    number
-        Lanes that are perturbed from the beginning; they come first.
+    grids, as many lanes follow in which each grid is reached from the plain values. The first `number` lanes are
+    perturbed from the beginning.
     """
 
     def __init__(self, evaluator: Evaluator, seeds: Sequence[int]) -> None:
@@ -566,10 +543,7 @@ class Lanes(Evaluator):
 class Growth:
     """Where noise grows on the way to a final output: its ratio to the size of the values, operator by operator.
 
-    Attributes
-    ----------
-    imposed
-        The noise that the last grids before each final output make alone; NaN without grids.
+    `imposed` is the noise that the last grids before each final output make alone; NaN without grids.
     """
 
     def __init__(self) -> None:
@@ -610,26 +584,11 @@ def total_noise(
 ) -> tuple[dict[tuple[int, str, int], Noise], list[list[Noise]]]:
     """Measure the noise of values that are computed from the program's inputs.
 
-    Parameters
-    ----------
-    fresh
-        Makes an evaluator in the initial state.
-    inputs
-        Flat inputs of every execution, in order.
-    wanted
-        Number of the execution, and name of the node, of each value.
-    growth
-        By number of the execution: receives all values.
-    errors
-        RMSE of values: a value takes part in further evaluations only until its noise `explains` its error. The noise
-        of final outputs is then not of use.
+    `fresh` makes an evaluator in the initial state, `inputs` are those of every execution, `wanted` the execution and
+    node of each value. `growth` receives all values of an execution. With `errors` (RMSE) a value takes part in further
+    evaluations only until its noise `explains` its error; the noise of final outputs is then of no use.
 
-    Returns
-    -------
-    dict
-        By execution, node and output: the noise in the value's units.
-    list of list
-        For each execution: the noise of its final outputs.
+    Returns the noise in the value's units by execution, node and output, and that of each execution's final outputs.
     """
     names = set(wanted)
     found: dict[tuple[int, str, int], tuple[Spread, Spread]] = defaultdict(lambda: (Spread(), Spread()))
