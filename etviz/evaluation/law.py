@@ -687,7 +687,6 @@ class Sizing:
         *,
         delegated: bool = False,
     ) -> Any:
-        """The result of an operator."""
         value = call(node.target, args, kwargs)
         if not only_picks(node):
             self.noise = noise_of(call, node, args, kwargs, value)

@@ -180,7 +180,6 @@ class Grids:
         *,
         delegated: bool = False,
     ) -> Any:
-        """The result of an operator."""
         value = call(node.target, args, kwargs)
         if to_grid(node):
             self.values[id(node)].append(value)
@@ -263,7 +262,6 @@ class Spread:
 
     @property
     def samples(self) -> int:
-        """Number of differences."""
         return len(self._by_lane) * self._count
 
     @property
@@ -276,7 +274,6 @@ class Spread:
 
     @property
     def rms(self) -> float:
-        """Their RMS."""
         return math.sqrt(sum(self._by_lane) / self.samples) if self._by_lane else 0.0
 
     def explains(self, error: float) -> bool:
@@ -398,7 +395,6 @@ class Lanes(Evaluator):
 
     @property
     def lanes(self) -> int:
-        """Number of perturbed lanes."""
         return len(self._others)
 
     def perturbed_lanes(self, env: Mapping[str, Any]) -> dict[str, Any]:
