@@ -17,6 +17,7 @@ from etviz.upstream.executorch import quietly
 from tests.programs import Executed
 
 CALLS: dict[str, Callable[[Executed, Path], object]] = {
+    "recipe": lambda program, folder: etviz.recipe("xnnpack-int8"),
     "probe": lambda program, folder: etviz.probe(program.path("record"), workdir=folder),
     "bundle": lambda program, folder: etviz.bundle(
         program.path("pte"), program.inputs, folder / "model.bpte", expected=program.inputs

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import UsageError, checked, told
 from etviz.pipeline.interpreters import INSTALL_COREAI, INSTALL_TOSA
+from etviz.upstream.executorch import quietly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -87,7 +88,8 @@ def _named(name: str) -> Recipe:
     if name not in _KNOWN:
         raise UsageError(f"recipe must be one of {', '.join(_KNOWN)}, found {name[:40]!r}")
     try:
-        return _KNOWN[name]()
+        with quietly():
+            return _KNOWN[name]()
     except ImportError as error:
         command = _COMMANDS.get(name.partition("-")[0])
         advice = f"; {command}" if command else ""
