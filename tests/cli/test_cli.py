@@ -25,7 +25,9 @@ from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.cli import console, main
 from etviz.cli.app import _COMMANDS, app  # pyright: ignore[reportPrivateUsage]
 from etviz.pipeline.execute import execute
+from tests.decoding.trained import program as trained
 from tests.programs import Executed
+from tests.shelf import Shelf
 
 Make = Callable[[str], Executed]
 Run = Callable[..., tuple[int, str, str]]
@@ -253,6 +255,7 @@ WRITES = {
     "check --json": (["check", "{folder}", "--json", "{to}"], '"passed"'),
     "check --markdown": (["check", "{folder}", "--markdown", "{to}"], "|"),
     "check --write-baseline": (["check", "{folder}", "--write-baseline", "{to}"], '"format"'),
+    "decode -o": (["decode", "{llama}", "--ids", "72 101", "--steps", "1", "-o", "{to}"], "<!doctype html>"),
     "compare -o": (["compare", "{folder}", "{folder}", "-o", "{to}"], "<!doctype html>"),
     "load-outputs -o": (["load-outputs", "outputs", "--record", "{folder}", "-o", "{to}"], "<!doctype html>"),
     "outputs --plot": (["outputs", "{folder}", "--plot", "{to}"], "\x89PNG"),
@@ -263,7 +266,7 @@ WRITES = {
 
 
 def test_every_option_that_writes_a_file_is_known() -> None:
-    """Folders (demo, dump, run, probe) are made, not written through; `decode` needs a language model."""
+    """Folders (demo, dump, run, probe) are made, not written through."""
     commands: Any = typer.main.get_command(app)
     known = {
         f"{name} {option.opts[0]}"
@@ -271,14 +274,17 @@ def test_every_option_that_writes_a_file_is_known() -> None:
         for option in command.params
         if (getattr(option, "help", "") or "").startswith(("Write", "Also draw", "The HTML", "Store"))
     }
-    assert known == {*WRITES, "decode -o"}
+    assert known == {*WRITES}
 
 
 @pytest.mark.parametrize("option", WRITES)
-def test_outputs_go_through_links_pipes_and_devices(option: str, run: Run, executed: Make, tmp_path: Path) -> None:
+def test_outputs_go_through_links_pipes_and_devices(
+    option: str, run: Run, executed: Make, shelf: Shelf, tmp_path: Path
+) -> None:
     """As root, a file in the place of a device would take it from every process of the machine."""
     program = executed("residual_cnn")
     arguments, content = WRITES[option]
+    places = {"folder": program.folder, "llama": trained(shelf, "custom") if option == "decode -o" else ""}
     (tmp_path / "outputs").mkdir()
     for at, row in program.inspection.outputs.iterrows():
         program.inspection.tensors(row)[1].numpy().tofile(tmp_path / "outputs" / f"model-{at}.bin")
@@ -292,7 +298,7 @@ def test_outputs_go_through_links_pipes_and_devices(option: str, run: Run, execu
         null.symlink_to(os.devnull)
 
     def write(to: Path) -> None:
-        status, _, err = run(*(argument.format(folder=program.folder, to=to) for argument in arguments))
+        status, _, err = run(*(argument.format(to=to, **places) for argument in arguments))
         assert status == 0, err
 
     write(link)
