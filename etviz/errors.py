@@ -190,7 +190,10 @@ def in_a_line(error: Exception) -> str:
 
 @contextmanager
 def doing(step: str) -> Generator[None]:
-    """Turn any exception but an `EtvizError` into an `UnexpectedError` that names the step."""
+    """Turn any exception but an `EtvizError` into an `UnexpectedError` that names the step.
+
+    A missing permission becomes an `ArtifactError` that names the file.
+    """
     try:
         yield
     except EtvizError:
@@ -302,7 +305,9 @@ def told(value: Any) -> str:
     return type(value).__name__
 
 
-def _unexpected(step: str, error: Exception) -> UnexpectedError:
+def _unexpected(step: str, error: Exception) -> EtvizError:
+    if isinstance(error, PermissionError) and isinstance(error.filename, (str, bytes)):
+        return ArtifactError(os.fsdecode(error.filename), "there is no permission for it", "check its permissions")
     if isinstance(error, MemoryError):
         return UnexpectedError(step, "there is not enough memory")
     text = str(error).strip().splitlines()

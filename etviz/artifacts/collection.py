@@ -107,6 +107,8 @@ def by_name(folder: Path, kind: str, shown: Path | None = None) -> Path | None:
 
 
 def _in_folder(folder: Path, given: Container[str], shown: Path | None = None) -> Collection:
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise ArtifactError(folder, "there is no permission to read the folder", "check its permissions")
     wanted = [kind for kind in USUAL if kind not in given]
     paths = {kind: path for kind in wanted if (path := by_name(folder, kind, shown)) is not None}
     patterns = [pattern for kind in wanted if kind not in paths for pattern in USUAL[kind]]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 from tqdm.auto import tqdm
 
+from etviz.artifacts.files import make_folder
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import UsageError, during, in_a_line
 from etviz.evidence.dataset import first_item
@@ -162,7 +163,7 @@ def sweep(
     values, known = split(model, inputs, labels)
     keep = Scratch() if folder is None else None
     root = Path(keep.name if keep else folder or "").absolute()
-    root.mkdir(parents=True, exist_ok=True)
+    make_folder(root)
     expected = float_outputs(model, values)
     rows: dict[str, dict[str, Any]] = {}
     variants: dict[str, Variant] = {}

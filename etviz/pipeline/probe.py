@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from tqdm.auto import tqdm
 
-from etviz.artifacts.files import whole_file
+from etviz.artifacts.files import make_folder, whole_file
 from etviz.artifacts.probes import FILE, MAGIC, ProbeEntry, ProbeTable, ProbeValue, write_table
 from etviz.artifacts.program.logged import logged_by
 from etviz.artifacts.program.program import Method, Program, TensorSpec, read_program
@@ -223,7 +223,7 @@ class _Maker:
         opened = [self._opened(instruction) for instruction in inside]
         if not groups and not opened:
             raise UsageError(f"{self.pte}: no instruction has a value that a probe could give out")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         source = ProgramFile.read(self.pte)
         aliases = _aliases(self.method, self._written)
         entries, probes = [], []
