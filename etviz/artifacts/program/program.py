@@ -484,7 +484,7 @@ def _exists(item: _Stored, values: int, numbers: int | None) -> bool:
 def _read_stored(tables: FlatTables, kinds: np.ndarray) -> list[_Stored]:
     stored = [_Stored()] * len(tables)
     contents = tables.table(1)
-    for number in np.unique(kinds).tolist():
+    for number in np.flatnonzero(np.bincount(kinds)).tolist():  # np.unique would import numpy.ma
         rows = np.flatnonzero(kinds == number)
         part = contents.take(rows)
         first = part.scalar(0, "<i4").tolist()
