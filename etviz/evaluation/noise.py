@@ -135,8 +135,7 @@ class Rounding:
         half, size = half_ulp(value), found[0]
         if half is None or size is None:
             return value
-        change = (self._uniform(value) * size).mul_(half)
-        return value + torch.nan_to_num_(change, 0.0, 0.0, 0.0).to(value.dtype)
+        return value + (self._uniform(value) * size).mul_(half).to(value.dtype)
 
     def _uniform(self, like: torch.Tensor) -> torch.Tensor:
         count = like.numel()
@@ -222,12 +221,13 @@ def steps(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return scale
 
 
-def _squares(perturbed: torch.Tensor, value: torch.Tensor) -> float | None:
+def _squares(perturbed: torch.Tensor, value: torch.Tensor) -> tuple[float, float] | None:
+    """Sums of squares of a difference and of the value."""
     pair = perturbed, value
     if value.numel() < ENOUGH or any(item.dtype != torch.float32 or not item.is_contiguous() for item in pair):
         return None
     sums = pair_sums(value.data_ptr(), perturbed.data_ptr(), value.numel(), 0.0, 0.0)
-    return sums.dd if sums is not None and math.isfinite(sums.dd) else None
+    return (sums.dd, sums.rr) if sums is not None and math.isfinite(sums.dd) else None
 
 
 class Spread:
@@ -246,6 +246,7 @@ class Spread:
         if perturbed.shape != value.shape or perturbed.is_complex() or not value.numel() or self.samples >= ENOUGH:
             return
         known = _squares(perturbed, value)
+        self._count = value.numel()
         if known is None:
             each = perturbed.double() - value.double()
             finite = torch.isfinite(each)
@@ -253,12 +254,9 @@ class Spread:
             self._count = max(1, int(finite.sum()))
             if value.numel() < ENOUGH:
                 self._each.append(each.flatten())
-            known = float(each.square().sum())
-        else:
-            self._count = value.numel()
-        if not self._by_lane:
-            self._size = float(torch.nan_to_num(value.double(), 0.0, 0.0, 0.0).square().sum())
-        self._by_lane.append(known)
+            known = float(each.square().sum()), float(torch.nan_to_num(value.double(), 0.0, 0.0, 0.0).square().sum())
+        self._size = self._size if self._by_lane else known[1]
+        self._by_lane.append(known[0])
 
     @property
     def samples(self) -> int:
