@@ -640,8 +640,10 @@ def independent(squares: torch.Tensor) -> float:
     largest = float(squares.max()) if squares.numel() else 0.0
     if not 0 < largest < math.inf:
         return float(max(squares.numel(), 1))
-    share = squares.double() / largest
-    return float(share.sum()) ** 2 / float(share.square().sum())
+    share = squares.double()
+    if not 1e-100 < largest < 1e100:  # whose squares would leave float64's range
+        share = share / largest
+    return (float(share.sum()) / float(torch.linalg.vector_norm(share))) ** 2
 
 
 def by_law(value: Any, size: torch.Tensor | None, together: int = 1) -> Noise:
