@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from executorch.devtools import Inspector
 
 import etviz
 from etviz.artifacts import known_files
@@ -268,6 +269,20 @@ def test_outputs_alone(foreign: dict[str, Any], asked: list[Any], executed: Make
     found = etviz.load(outputs=[outputs], **files)
     assert len(asked) == 1
     assert len(found.outputs) == 1
+
+
+@pytest.mark.parametrize("kinds", [(), ("pte",)])
+def test_an_inspector(kinds: tuple[str, ...], foreign: dict[str, Any], asked: list[Any]) -> None:
+    """Without the `.pte`, its events are all that is known of the instructions."""
+    names = {"etdump": "etdump_path", "debug_buffer": "debug_buffer_path", "etrecord": "etrecord"}
+    inspector = Inspector(**{name: str(foreign[kind]) for kind, name in names.items()})
+    given = {kind: foreign[kind] for kind in kinds}
+    found = etviz.from_inspector(inspector, **given)
+    assert len(asked) == 1
+    etviz.options.isolation = "never"
+    own = etviz.from_inspector(inspector, **given)
+    assert len(own.gaps)
+    assert found.gaps["mse"].tolist() == own.gaps["mse"].tolist()
 
 
 def test_values_travel_as_they_are(tmp_path: Path) -> None:

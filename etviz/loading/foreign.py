@@ -33,7 +33,7 @@ from etviz.graph.state import seen_later
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.calls import named_calls
 from etviz.loading.executions import compare_executions
-from etviz.loading.paired import Paired, pair
+from etviz.loading.paired import HANDLES, Paired, pair
 from etviz.pipeline.parcel import Json, Known, Packer, Unpacker
 from etviz.pipeline.service import Line, serve, spared_memory
 from etviz.pipeline.worker import Worker
@@ -155,8 +155,9 @@ def _recipe(paired: Paired) -> dict[str, Any]:
     if not dump.made:
         return {"files": files, "method": paired.method}
     files.pop("etdump", None)
-    blocks = tuple(replace(block, profile=no_profile()) for block in dump.blocks)
-    return {"files": files | {"etdump": replace(dump, blocks=blocks)}, "method": paired.method}
+    if paired.pairing != HANDLES:  # by handles, the instructions are those of the events
+        dump = replace(dump, blocks=tuple(replace(block, profile=no_profile()) for block in dump.blocks))
+    return {"files": files | {"etdump": dump}, "method": paired.method}
 
 
 def _result(answer: Mapping[str, Any], folder: Path, names: _ParentNames) -> Any:
