@@ -275,8 +275,9 @@ def test_outputs_alone(foreign: dict[str, Any], asked: list[Any], executed: Make
 def test_an_inspector(kinds: tuple[str, ...], foreign: dict[str, Any], asked: list[Any]) -> None:
     """Without the `.pte`, its events are all that is known of the instructions."""
     names = {"etdump": "etdump_path", "debug_buffer": "debug_buffer_path", "etrecord": "etrecord"}
-    inspector = Inspector(**{name: str(foreign[kind]) for kind, name in names.items()})
-    given = {kind: foreign[kind] for kind in kinds}
+    held: dict[str, Any] = {name: str(foreign[kind]) for kind, name in names.items()}
+    inspector = Inspector(**held)
+    given: dict[str, Any] = {kind: foreign[kind] for kind in kinds}
     found = etviz.from_inspector(inspector, **given)
     assert len(asked) == 1
     etviz.options.isolation = "never"

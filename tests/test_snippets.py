@@ -1,0 +1,190 @@
+"""Every snippet of README and docs about a model's files is executed as it is written, in the order of its page.
+
+A page starts from what it takes as known: a model, its inputs and batches, and the files of a run, as `etviz.debug`
+leaves them. Only what needs something that no test machine has is left out, with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from typer.testing import CliRunner
+
+import etviz
+from etviz.cli.app import app
+from etviz.pipeline.execute import execute
+from tests.programs import Executed, build
+from tests.shifted import load_shifted
+
+Make = Callable[[str], Executed]
+ROOT = Path(__file__).parents[1]
+PAGES = (
+    *("README", "command-line", "devices", "diagnosis", "evidence", "from-artifacts", "getting-started"),
+    *("how-pairing-works", "quantization", "reading-the-table", "sharing", "tensor", "view", "why", "zoom"),
+)
+ELSEWHERE = {
+    "backends": "a backend of one's own: tests/backend builds that of the page",
+    "calls": "an app's calls of a language model: tests/calls",
+    "decode": "a language model: tests/decoding",
+    "emulated": "Arm's tools: tests/tosa",
+    "language-models": "a language model: tests/language",
+    "parity": "a port of a language model: tests/parity",
+}
+"""Pages whose snippets take what other tests make."""
+LEFT_OUT = {
+    '$ etviz run model.pte --runner "ssh': "a board",
+    "$ etviz run model.pte --runner examples/": "the C++ runner: tests/runner",
+    "$ etviz run model.pte --adb": "a phone",
+    "$ runner --model": "a runner of the user's: `run_probes` does it",
+    "$ make runner": "tests/runner builds it",
+    "$ examples/cpp_runner": "the C++ runner: tests/runner",
+    "$ pip install": "the network",
+    "$ etviz mcp": "a server, which does not end: tests/cli/test_agent.py",
+    "from distributed import": "a cluster of machines: tests/evidence/test_executors.py has one of processes",
+    'xnnpack = {"partitioner": "executorch': "another environment: tests/evidence/test_versions.py",
+    'study = etviz.study("model.pte", prompts': "a language model: tests/decoding/test_prompt_study.py",
+}
+"""How a snippet, or a command, begins that is not executed here."""
+PRELUDE = """
+import numpy as np, torch, etviz
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+from executorch.devtools import Inspector
+from executorch.devtools.inspector.numerical_comparator import NumericalComparatorBase
+from executorch.exir import to_edge_transform_and_lower
+from executorch.runtime import Runtime
+
+class MyComparator(NumericalComparatorBase):
+    def element_compare(self, a, b):
+        return float(torch.as_tensor(a).sub(torch.as_tensor(b)).abs().max())
+
+quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
+my_gelu = torch.nn.functional.gelu
+"""
+
+
+@pytest.fixture
+def place(executed: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The working directory of a user with the files of a run in it, and in `build/`."""
+    program = executed("encoder")
+    for name in (".", "build", "folder", "fp32", "int8", "build/phone", "build/watch", "build/now"):
+        shutil.copytree(program.folder, tmp_path / name, dirs_exist_ok=True)
+    program.inputs[0].numpy().tofile(tmp_path / "x.bin")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    embed = etviz.options.embed
+    yield tmp_path
+    etviz.options.embed = embed
+    for name in ("flips", "cubic"):
+        etviz.metrics.pop(name, None)
+
+
+def names(page: str, executed: Make, place: Path) -> dict[str, Any]:
+    """What the pages take as known."""
+    known: dict[str, Any] = {}
+    exec(PRELUDE, known)
+    program = executed("encoder")
+    model, inputs = build(program.recipe)
+    batches = [(torch.randn(1, 6, 16),) for _ in range(140 if page == "evidence" else 3)]
+    exported = torch.export.export(model, inputs)
+    known |= {"model": model, "example_inputs": inputs, "inputs": inputs, "batches": batches[:3], "dataset": batches}
+    known |= {"exported": exported, "float_exported_program": exported, "float_model": model, "right_model": model}
+    known |= {"inputs_1": inputs, "inputs_2": batches[0], "labels": torch.tensor([1]), "output": model(*inputs)}
+    known["inspection"] = etviz.load("build/")
+    if page == "README":
+        shutil.copy("debug_buffer.bin", "debug_output.bin")
+        command("$ etviz check build/ --write-baseline last.json")
+    elif page == "why":
+        (place / "shifted").mkdir()
+        known["inspection"] = load_shifted(program, place / "shifted", 1, 0.5, inputs=inputs)
+    elif page == "command-line":
+        known |= {"before": etviz.load("fp32"), "after": etviz.load("int8")}
+    elif page == "from-artifacts":
+        files = {"etdump_path": "etdump.etdp", "debug_buffer_path": "debug_buffer.bin", "etrecord": "etrecord.bin"}
+        known["inspector"] = known["Inspector"](**files)
+    elif page == "quantization":
+        known |= quantized(known)
+    elif page == "evidence":
+        config = known["get_symmetric_quantization_config"]
+        known["quantizer"] = lambda **options: known["XNNPACKQuantizer"]().set_global(config(**options))
+        parts = {"partitioner": [known["XnnpackPartitioner"]()], "calibration": batches[:3]}
+        own = known["quantizer"](is_per_channel=True)
+        known["debugged"] = etviz.debug(model, inputs, quantizer=own, **parts)
+    return known
+
+
+def quantized(known: dict[str, Any]) -> dict[str, Any]:
+    """A quantized program, lowered by upstream; the files become those of its run."""
+    prepared = prepare_pt2e(known["exported"].module(), known["quantizer"])
+    prepared(*known["inputs"])
+    program = torch.export.export(convert_pt2e(prepared), known["inputs"])
+    parts = [known["XnnpackPartitioner"]()]
+    etviz.debug(program, known["inputs"], partitioner=parts, workdir=".")
+    edge = known["to_edge_transform_and_lower"](program, partitioner=parts, generate_etrecord=True)
+    return {"quantized_program": program, "edge": edge, "program": edge.to_executorch()}
+
+
+def run_probes(known: dict[str, Any]) -> None:
+    """What the user's runner does with the program and its probes."""
+    Path("outputs").mkdir()
+    for path in (Path("model.pte"), *Path("probes").glob("probe-*.pte")):
+        values = execute(path, [known["inputs"]]).outputs[0]
+        known["values"] = values
+        for at, value in enumerate(values):
+            value.contiguous().numpy().tofile(f"outputs/{path.stem}-{at}.bin")
+
+
+def snippets(page: str) -> list[tuple[str, str]]:
+    """Language and text of each, in order."""
+    path = ROOT / "README.md" if page == "README" else ROOT / "docs" / f"{page}.md"
+    return re.findall(r"^```(python|console|sh)\n(.*?)^```", path.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def left_out(text: str) -> bool:
+    return text.startswith(tuple(LEFT_OUT))
+
+
+def command(line: str) -> None:
+    """A command of etviz; what judges a program ends with status 0 or 1."""
+    words = shlex.split(line.removeprefix("$ "), comments=True)
+    assert words[0] == "etviz"
+    ended = CliRunner().invoke(app, words[1:])
+    assert ended.exit_code in ((0, 1) if words[1] in ("check", "why", "verify") else (0,)), (line, ended.output)
+
+
+def test_every_page_is_executed_or_named() -> None:
+    pages = {"README", *(path.stem for path in (ROOT / "docs").glob("*.md"))}
+    assert {page for page in pages if snippets(page)} == {*PAGES, *ELSEWHERE}
+    lines = [line for page in PAGES for kind, text in snippets(page) for line in text.splitlines() if kind == "console"]
+    begins = [*lines, *(text for page in PAGES for kind, text in snippets(page) if kind == "python")]
+    assert [start for start in LEFT_OUT if not any(text.startswith(start) for text in begins)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_from_top_to_bottom(page: str, executed: Make, place: Path) -> None:
+    known = names(page, executed, place)
+    for kind, text in snippets(page):
+        if page == "quantization":
+            gaps = known["inspection"].gaps
+            known["row"] = next(iter(gaps.index[gaps["kind"] == "delegate"]), 0)
+        elif text.startswith("suggestion"):  # of an Inspection that knows its model
+            known["inspection"] = known["debugged"]
+        elif text.startswith("xnnpack"):  # four variants, each of which runs on all of them
+            known["dataset"] = known["dataset"][:4]
+        if kind == "console":
+            for line in text.splitlines():
+                if line.startswith("$ runner") and not Path("outputs").exists():
+                    run_probes(known)
+                if not left_out(line):
+                    command(line)
+        elif kind == "python" and not left_out(text):
+            exec(compile(text, f"{page}.md", "exec"), known)
