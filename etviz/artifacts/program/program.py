@@ -424,7 +424,7 @@ def _read_instructions(
     vectors = chains.vectors(2)
     if (count := int(vectors.length.sum())) > _MOST_INSTRUCTIONS:
         problem = f"a method has {count:,} instructions; etviz reads up to {_MOST_INSTRUCTIONS:,}"
-        raise chains.buffer.damaged(problem, int(chains.at[0]))
+        raise ArtifactError(chains.buffer.path, problem, "lower the model as several methods", where=int(chains.at[0]))
     tables = vectors.tables()
     kinds = tables.scalar(0, "<u1")
     stored = _read_stored(tables, kinds)
