@@ -79,7 +79,6 @@ def place(executed: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         shutil.copytree(program.folder, tmp_path / name, dirs_exist_ok=True)
     program.inputs[0].numpy().tofile(tmp_path / "x.bin")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TQDM_DISABLE", "1")
     embed = etviz.options.embed
     yield tmp_path
     etviz.options.embed = embed
