@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import pkgutil
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -54,9 +56,28 @@ def file_options(
     inputs: InputsOption = None,
     method: MethodOption = None,
     time_scale: ScaleOption = "ns",
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="MODULE:CLASS", help="A comparator of yours: one more column. Repeat it."),
+    ] = None,
 ) -> Artifacts:
     named = {"etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte, "record": record}
-    return replace(find(etdump, inputs, **named), method=method, time_scale=time_scale)
+    metrics = tuple(map(_comparator, metric or ()))
+    return replace(find(etdump, inputs, **named), method=method, time_scale=time_scale, metrics=metrics)
+
+
+def _comparator(name: str) -> Any:
+    """A user's class, from the environment or a file of the working folder."""
+    if not all(part.isidentifier() for part in name.replace(":", ".", 1).split(".")) or ":" not in name:
+        raise UsageError(f"--metric must be MODULE:CLASS, as in my_metrics:Flips, found {name!r}")
+    sys.path.append(str(Path.cwd()))
+    try:
+        return pkgutil.resolve_name(name)
+    except (ImportError, AttributeError) as error:
+        advice = "the module must be installed, or a file of this folder"
+        raise UsageError(f"--metric {name} can't be imported ({error}); {advice}") from error
+    finally:
+        sys.path.pop()
 
 
 def expanded(
@@ -102,6 +123,7 @@ class Artifacts:
     time_scale: str = "ns"
     cycles: bool = False
     keep_alive: Any = None
+    metrics: tuple[Any, ...] = ()
 
     def open(self, *, checked: bool = True) -> ArtifactSet:
         return ArtifactSet.open(self.etdump, **self._others(), checked=checked)
@@ -124,7 +146,8 @@ class Artifacts:
             from etviz.api import load
 
             named: dict[str, Any] = {"inputs": list(self.inputs) or None, "method": self.method, "timing": self.timing}
-            inspection = load(self.etdump, source_time_scale=self.clock, **named, **self._others())
+            named |= {"metrics": self.metrics or None, "source_time_scale": self.clock}
+            inspection = load(self.etdump, **named, **self._others())
             _ = inspection.gaps
             return inspection
 

@@ -459,3 +459,20 @@ def test_several_files_that_could_be_meant(run: Run, folder: Path, tmp_path: Pat
     assert status == 2
     assert "a.pte, b.pte" in err
     assert run("info", tmp_path, "--pte", tmp_path / "a.pte")[0] == 0
+
+
+def test_a_comparator_of_the_users_own(run: Run, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "my_metrics.py").write_text(
+        "from executorch.devtools.inspector.numerical_comparator import NumericalComparatorBase\n"
+        "class Farthest(NumericalComparatorBase):\n"
+        "    def element_compare(self, a, b):\n"
+        "        return float((a - b).abs().max())\n"
+    )
+    status, text, _ = run("gaps", folder, "--json", "--top", 0, "--metric", "my_metrics:Farthest")
+    rows = json.loads(text)["rows"]
+    assert status == 0
+    assert [row["Farthest"] for row in rows] == pytest.approx([row["max_abs"] for row in rows])
+    for wrong in ("my_metrics:Nearest", "no_such_module:Farthest", "my_metrics", "my_metrics:Farthest()", "os;x:y"):
+        status, _, problem = run("gaps", folder, "--metric", wrong)
+        assert status == 2
+        assert wrong in problem
