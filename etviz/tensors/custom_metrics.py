@@ -71,6 +71,16 @@ class _Comparator:
         self.comparator = comparator
 
     def compare(self, reference: Any, runtime: Any, handles: Sequence[int]) -> Any:
+        try:
+            return self._compare(reference, runtime, handles)
+        except AttributeError as error:
+            if error.obj is not None or getattr(self.comparator, "inspector", None) is not None:
+                raise
+            kind = type(self.comparator).__name__
+            problem = f"it reads {error.name} of an Inspector, and has none; give metrics=[{kind}(inspector)]"
+            raise UsageError(problem) from error
+
+    def _compare(self, reference: Any, runtime: Any, handles: Sequence[int]) -> Any:
         key = tuple(handles)
         mapping = self.comparator.preprocessing({(key, reference): (key, runtime)})
         self.comparator._validate_preprocessing_output(mapping)

@@ -42,6 +42,23 @@ class Median(NumericalComparatorBase):
         return float((a - b).abs().median())
 
 
+class OfInspector(NumericalComparatorBase):
+    """A comparator that needs upstream's Inspector."""
+
+    def element_compare(self, a: Any, b: Any) -> float:
+        return float(len(self.inspector.event_blocks))  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def test_a_comparator_without_its_inspector_says_so(executed: Get) -> None:
+    found = etviz.load(executed("residual_cnn").folder, metrics=[OfInspector]).gaps
+    assert found["OfInspector"].isna().all()
+    assert found["reason"].str.contains("reads event_blocks of an Inspector, and has none").all()
+    inspector: Any = type("Held", (), {"event_blocks": [1, 2, 3]})()
+    assert (
+        etviz.load(executed("residual_cnn").folder, metrics=[OfInspector(inspector)]).gaps["OfInspector"] == 3
+    ).all()
+
+
 def test_a_registered_metric_is_a_column_everywhere(executed: Get) -> None:
     program = executed("encoder")
     etviz.metrics.register("l1_again", lambda r, q: (r - q).abs().sum(), higher_is_better=False, unit="V")
