@@ -186,7 +186,6 @@ class Grids:
 
 
 def to_grid(node: Node) -> bool:
-    """True for a quantize, and for the choice of a grid."""
     return is_quantize(node) or chooses_grid(node)
 
 
@@ -331,7 +330,6 @@ def propagated(again: Callable[[Any], Any] | Sequence[Any], value: Any) -> list[
 
 
 def larger(one: Noise, other: Noise) -> Noise:
-    """The larger of two noises; a NaN loses."""
     return other if math.isnan(one) or other > one else one
 
 
@@ -361,8 +359,6 @@ def _joined(values: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """The environment of one of several lanes."""
-
     env: Mapping[str, Any]
     at: int
 
@@ -396,11 +392,9 @@ class Lanes(Evaluator):
         return len(self._others)
 
     def perturbed_lanes(self, env: Mapping[str, Any]) -> dict[str, Any]:
-        """The environment in which the perturbed lanes start."""
         return {**env, **self._found(self.perturbed_state)}
 
     def end_perturbed_lanes(self, perturbed: Mapping[str, Any]) -> None:
-        """Keep the final values of the perturbed lanes."""
         self.perturbed_outputs = self._ends(self.graph, perturbed)
         for at, key in self._exchange.gives.items():
             self.perturbed_state[key] = _joined([outputs[at] for outputs in self.perturbed_outputs])

@@ -1,7 +1,4 @@
-"""Compiled passes; NumPy is the fallback without a C compiler.
-
-`pair_sums` is ten times faster than `etviz.tensors.sums` for contiguous, finite float32 pairs.
-"""
+"""Compiled passes; NumPy is the fallback without a C compiler."""
 
 from __future__ import annotations
 
