@@ -75,6 +75,19 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
+def _forget_metrics() -> Iterator[None]:
+    from etviz import metrics
+
+    before = set(metrics)
+    yield
+    for name in set(metrics) - before:
+        if name in metrics.registered:
+            metrics.unregister(name)
+        else:
+            del metrics[name]
+
+
+@pytest.fixture(autouse=True)
 def _seed() -> None:
     """A test draws the same numbers, whatever ran before it."""
     if torch := sys.modules.get("torch"):

@@ -1,7 +1,7 @@
 """Metrics of the user's own, and upstream's comparators: a column everywhere, and harmless where they fail."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,17 +19,6 @@ from etviz.view.payload.program import build_payload
 from tests.programs import Executed
 
 Get = Callable[[str], Executed]
-
-
-@pytest.fixture(autouse=True)
-def _forget() -> Iterator[None]:
-    before = set(etviz.metrics)
-    yield
-    for name in set(etviz.metrics) - before:
-        if name in etviz.metrics.registered:
-            etviz.metrics.unregister(name)
-        else:
-            del etviz.metrics[name]
 
 
 class Median(NumericalComparatorBase):
