@@ -32,8 +32,8 @@ DEFAULT_TIMEOUT: Final = 600.0
 """Seconds of a request."""
 KEPT_LINES: Final = 20
 PATIENT_THREADS: Final = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
-"""Torch's threads wait for one another some 50 µs (GOMP) or 1 ms (KMP), longer than the gap between two operators, then
-sleep. Without the sleep, loops on busy cores take six times as long; without the wait, on free ones 1.3 times."""
+"""Torch's threads wait for one another about 1 ms, longer than the gap between two operators, then sleep. Without the
+sleep, loops on busy cores take six times as long; without the wait, on free ones up to 1.3 times."""
 _PATIENCE: Final = 0.1
 _LAST_WORDS: Final = 2.0
 _LONGEST_LINE: Final = 1 << 12
