@@ -6,6 +6,7 @@ slots of the sequence's axis. A slot belongs to the call that wrote it last, so 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 import torch
 
+from etviz.evaluation.law import half_ulp
 from etviz.evaluation.noise import Lanes, Several, Spread, batches, larger
 from etviz.evaluation.replay import question
 from etviz.tensors.metrics import THRESHOLD
@@ -36,7 +38,7 @@ def caches(replay: Replay, calls: Places) -> dict[str, dict[str, list[Any]]]:
     """Compare the caches with the reference's; by buffer, columns of `COLUMNS` from ``head`` on.
 
     The runtime's entries are the logged values that went into the cache. Perturbed lanes, whose caches are kept between
-    calls, give the noise.
+    calls, give the noise. Its lower bound is one rounding of the entry, as in the gap table.
     """
     start = replay.fresh()
     written: dict[str, Slots] = {}
@@ -59,7 +61,9 @@ def caches(replay: Replay, calls: Places) -> dict[str, dict[str, list[Any]]]:
         for number in range(lanes.lanes):
             other = _whole(_lane(lanes.perturbed_state, number))
             for name in reference:
-                spreads.setdefault(name, _Noise()).add(reference[name], other[name], grid=number >= lanes.number)
+                spreads.setdefault(name, _Noise(_rounding(lanes.state, name))).add(
+                    reference[name], other[name], grid=number >= lanes.number
+                )
     return {
         name: _entries(written[name], value, runtime[name], spreads[name], errors[name])
         for name, value in reference.items()
@@ -90,6 +94,14 @@ def _whole(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
             zero = state.get(f"{name}{_ZERO_POINTS}", 0)
             found[name] = (value.double() - zero) * scale.double()
     return found
+
+
+def _rounding(state: Mapping[str, Any], name: str) -> torch.Tensor:
+    """The RMS error of rounding each entry once: ``step/√12`` on a grid, ``ε/2·|x|`` in floating point."""
+    value, scale = state[name], state.get(f"{name}{_SCALES}")
+    if scale is None:
+        return value.double().abs() * (half_ulp(value) or 0.0)
+    return scale.double().abs().expand(value.shape) / math.sqrt(12.0)
 
 
 class Slots:
@@ -143,7 +155,8 @@ def in_order(slots: list[int]) -> list[int]:
 
 
 class _Noise:
-    def __init__(self) -> None:
+    def __init__(self, least: torch.Tensor) -> None:
+        self._least = least
         self._lanes: list[tuple[bool, torch.Tensor]] = []
         self._reference = torch.zeros(())
 
@@ -155,7 +168,8 @@ class _Noise:
         both = Spread(), Spread()
         for grid, perturbed in self._lanes:
             both[grid].add(perturbed[place], self._reference[place])
-        return float(larger(both[0].noise, both[1].noise))
+        measured = float(larger(both[0].noise, both[1].noise))
+        return max(float(self._least[place].square().mean().sqrt()), measured)
 
 
 def _entries(

@@ -16,7 +16,7 @@ from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.upstream.operators import parsed_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 class LanguageFunction:
@@ -144,6 +144,23 @@ def off_grids(values: Sequence[torch.Tensor], grids: Sequence[Any], *, second: b
     pairs = zip(values, grids[1::2], grids[::2], strict=True)
     found = [_dequantized(*pair) for pair in pairs]
     return [item.transpose(1, 2) for item in found] if second else found
+
+
+def reads_grids(target: str) -> bool:
+    """True for an operator that dequantizes its arguments itself."""
+    return target in LANGUAGE_OPERATORS and "q_scales" in LANGUAGE_OPERATORS[target].names
+
+
+def without_grids(
+    target: str, args: Sequence[Any], kwargs: Mapping[str, Any], moved: Callable[[torch.Tensor, Any], torch.Tensor]
+) -> dict[str, Any]:
+    """The arguments of an operator that `reads_grids`, dequantized; `moved` takes a value and its step."""
+    given = {**dict(zip(LANGUAGE_OPERATORS[target].names, args, strict=False)), **kwargs}
+    for name in ("query", "key", "value"):
+        scale, zero_point = (given.pop(f"{name[0]}_{part}", None) for part in ("scales", "zero_points"))
+        if scale is not None:
+            given[name] = moved(_dequantized(given[name], scale, zero_point), scale.abs())
+    return given
 
 
 def _dequantized(value: torch.Tensor, scale: torch.Tensor | None, zero_point: torch.Tensor | None) -> torch.Tensor:

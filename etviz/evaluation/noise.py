@@ -31,6 +31,7 @@ import torch
 
 from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.evaluator import Evaluator, Scope
+from etviz.evaluation.language_operators import reads_grids, without_grids
 from etviz.evaluation.law import ENOUGH, allowance, chance, half_ulp, independent, only_picks, sizes
 from etviz.evaluation.products import weight_of
 from etviz.evaluation.rounds import Rounds
@@ -99,6 +100,9 @@ class Rounding:
             self.quantized[id(node)].append(None)
             self.begin(key_of(args or list(kwargs.values())))
             return self.quantize(call, node, args, kwargs)
+        if self._grids is not None and reads_grids(node.target):
+            self.begin(key_of(args))
+            return call(node.target, [], without_grids(node.target, args, kwargs, self._off_grid))
         value = call(node.target, args, kwargs)
         self.begin(key_of(value))
         if is_dequantize(node) and (self._grids is not None or (delegated and is_chosen(node))):
@@ -125,8 +129,11 @@ class Rounding:
         step = steps(node, args, kwargs)
         if step is None or half_ulp(value) is None:
             return value
-        moved = self._uniform(value) * (step / math.sqrt(12.0))
-        return value + moved.to(value.dtype) * ((value != 0) if self._grids is None else 1)
+        moved = self._off_grid(value, step)
+        return moved if self._grids is not None else torch.where(value == 0, value, moved)
+
+    def _off_grid(self, value: torch.Tensor, step: Any) -> torch.Tensor:
+        return value + (self._uniform(value) * (step / math.sqrt(12.0))).to(value.dtype)
 
     def moved(self, value: Any, found: Sizes) -> Any:
         """``value + u·(ε/2)·S`` for each result."""

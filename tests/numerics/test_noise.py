@@ -344,6 +344,24 @@ def test_each_row_has_its_own_step(granularity: str) -> None:
     assert moved.tolist() == pytest.approx([1 / math.sqrt(12)] * 4, rel=0.1)
 
 
+def test_an_operator_that_dequantizes_within_is_granted_its_grids() -> None:
+    """With one position its result is the value, so it moves as one on that grid does."""
+    generator = torch.Generator().manual_seed(0)
+    shape, rows = (1, 1, 4, 4096), (1, 1, 4, 1)
+    query, key, value = (torch.randint(-128, 128, shape, generator=generator, dtype=torch.int8) for _ in range(3))
+    steps = torch.tensor([1e-3, 1e-2, 0.1, 1.0]).view(rows)
+    grids = (torch.zeros(rows, dtype=torch.int8), steps) * 3
+    node = Node("sdpa", "llama.custom_quantized_sdpa.default", ())
+    args = (query, key, value, 0, None, 0.0, True, None, *grids)
+    call = Limits().call
+    plain = call(node.target, args, {})
+    moved = Rounding(0, {}).call(call, node, args, {}) - plain
+    assert (moved.double().square().mean(-1).sqrt() / steps.squeeze(-1)).flatten().tolist() == pytest.approx(
+        [1 / math.sqrt(12)] * 4, rel=0.1
+    )
+    assert plain.flatten().tolist() == pytest.approx((value * steps).flatten().tolist())
+
+
 def chain(first: Tensor, second: Tensor) -> tuple[Graph, dict[str, Tensor]]:
     """Two products of matrices, one after the other."""
     graph = Graph("forward")
