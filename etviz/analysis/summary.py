@@ -11,6 +11,7 @@ from etviz.comparison.constants import differing
 from etviz.comparison.gap import CREATED, DIFFERENT, EMPTY, LOST, MISMATCH, NOT_COMPARED
 from etviz.comparison.gap_tables import NONFINITE
 from etviz.graph.labels import describe_row
+from etviz.tensors.metrics import BY_LAW, MEASURED
 from etviz.text import one_line
 
 if TYPE_CHECKING:
@@ -254,8 +255,11 @@ def _worst(tables: Tables) -> Fact | None:
         row, known = tables.ranked(by).iloc[0], _known(tables)
         value, at = float(row[by]), int(str(row.name))
         introduced = by.startswith("introduced_")
-        number = f"severity {value:.3g}" if not math.isnan(value) else str(row["status"])
-        level = tables.gaps[at].level if introduced and at not in tables.unused else "ok"
+        gap = tables.gaps[at]
+        noise = gap.introduced_noise if introduced else gap.noise
+        limit = "at most " * (value > 0 and noise.how not in (BY_LAW, MEASURED))
+        number = f"severity {limit}{value:.3g}" if not math.isnan(value) else str(row["status"])
+        level = gap.level if introduced and at not in tables.unused else "ok"
         hint = f"{_SEVERITY} Known for {known}." if known and introduced else _SEVERITY
         return Fact(label, f"{describe_row(row)}, {number}", level, at, hint)
     return None
