@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from etviz.analysis.analysis import Analysis
 from etviz.analysis.profile import AUTO, scale_factor
 from etviz.artifacts.call_file import read_calls
-from etviz.artifacts.collection import collect, is_collection
+from etviz.artifacts.collection import collect, is_collection, programs
 from etviz.artifacts.files import collection_paused, only_user, room_for
 from etviz.artifacts.in_memory import as_files
 from etviz.artifacts.inputs import is_file_name
@@ -200,8 +200,9 @@ def load(
         The runtime's recording; or a folder, a zip, a gzip or a microcontroller's log (with base64 blocks) that has it
         and others under the names that ExecuTorch's runners use. Several programs that belong together
         (``encoder.pte``, ``decoder.pte``) are a dict of these by name, or of dicts of this function's arguments:
-        ``{"encoder": "enc/", "decoder": {"etdump": "dec.etdp", "pte": "decoder.pte"}}``. They become the `methods` of
-        one Inspection; the first is shown first, the others are read on request.
+        ``{"encoder": "enc/", "decoder": {"etdump": "dec.etdp", "pte": "decoder.pte"}}``, or a folder with one folder
+        for each, or with files that begin with the name of their program (``decoder.etdp``). They become the `methods`
+        of one Inspection; the first is shown first (or `method`), the others are read on request.
     outputs
         Outputs of a program, where there is no ETDump. Its final outputs: a list of tensors, numbers or raw files (a
         list of lists for several executions). Or the outputs of the probes of `etviz.probe`: a dict of lists by name
@@ -258,15 +259,17 @@ def load(
         If the reference can't be computed.
     """
     use_libraries(libraries)
-    if isinstance(etdump, Mapping):
-        return _load_programs(etdump, {name: value for name, value in locals().items() if value is not None})
+    given = {name: value for name, value in locals().items() if value is not None}
+    several = etdump if isinstance(etdump, Mapping) else programs(etdump)
+    if several is not None:
+        return _load_programs(several, given)
     named = {"etdump": etdump, "etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte}
     paths, scratch = as_files(named)
     etdump = cast("PathLike | None", paths["etdump"])
     etrecord, debug_buffer, pte = (paths[kind] for kind in ("etrecord", "debug_buffer", "pte"))
-    given = None
+    again = None
     if outputs is None:
-        given = {
+        again = {
             "etdump": etdump,
             "etrecord": etrecord,
             "debug_buffer": debug_buffer,
@@ -307,8 +310,9 @@ def load(
             common |= {"keep_alive": (kept, scratch), "converter": delegate_time_scale_converter, "timing": timing}
             findings = read(artifacts, inputs, method, factor, delegate_metadata_parser, **common)
         analysis = _analysis(findings)
-        analysis = analysis if reference is None else analysis.against(reference)
-    return _inspection(analysis, partial(_method_view, given) if given is not None else None)
+        other = reference.analysis if isinstance(reference, Inspection) else reference
+        analysis = analysis if other is None else analysis.against(other)
+    return _inspection(analysis, partial(_method_view, again) if again is not None else None)
 
 
 _OF_ALL: Final = (
@@ -318,12 +322,14 @@ _OF_ALL: Final = (
 
 
 def _load_programs(programs: Mapping[str, Any], named: Mapping[str, Any]) -> Inspection:
-    if wrong := sorted(named.keys() - {"etdump", "libraries", *_OF_ALL}):
+    if wrong := sorted(named.keys() - {"etdump", "libraries", "method", *_OF_ALL}):
         raise UsageError(f"{wrong[0]}= belongs to one program: give it in the dict of that program")
     common = {name: named[name] for name in _OF_ALL if name in named}
     names = tuple(programs)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise UsageError("give a dict of programs by name: a path for each, or a dict of load's arguments")
+    if (shown := named.get("method", names[0])) not in names:
+        raise UsageError(f"method must be one of {', '.join(names)}, found {shown!r}")
 
     def read_program(name: str) -> Inspection:
         own = programs[name]
@@ -335,7 +341,7 @@ def _load_programs(programs: Mapping[str, Any], named: Mapping[str, Any]) -> Ins
         analysis = _analysis(replace(findings, name=name, methods=names, title=title))
         return _inspection(analysis, lambda other: read_program(other).view)
 
-    return read_program(names[0])
+    return read_program(shown)
 
 
 def _inputs(inputs: Any, calls: PathLike | None, method: str | None) -> Any:
@@ -443,6 +449,8 @@ def _inspection(analysis: Analysis, read_method: Callable[[str], ViewState] | No
 def compare(*inspections: Inspection, labels: Sequence[str] | None = None) -> Comparison:
     """Put two or more Inspections side by side; the others are compared with the first.
 
+    Where no program has a reference, and all are runs of one program, the first one's values are the reference.
+
     Parameters
     ----------
     labels
@@ -463,7 +471,18 @@ def compare(*inspections: Inspection, labels: Sequence[str] | None = None) -> Co
     names = list(labels) if labels is not None else _titles(inspections)
     if len(names) != len(inspections) or len(set(names)) != len(names):
         raise UsageError(f"labels must be {len(inspections)} different names, found {names}")
-    return Comparison(dict(zip(names, inspections, strict=True)))
+    return Comparison(dict(zip(names, _against_first(inspections), strict=True)))
+
+
+def _against_first(inspections: Sequence[Inspection]) -> Sequence[Inspection]:
+    """Runs of one program without a reference are compared with the first one's values."""
+    first, *others = inspections
+    if any(item.analysis.tables.compared.replay is not None for item in inspections):
+        return inspections
+    try:
+        return [first, *(item.against(first) for item in others)]
+    except UsageError:
+        return inspections
 
 
 def _titles(inspections: Sequence[Inspection]) -> list[str]:

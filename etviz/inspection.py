@@ -304,6 +304,8 @@ class Inspection(Shown):
     def against(self, reference: Any) -> Inspection:
         """The same run against another reference, with total gaps and final outputs; introduced errors stay.
 
+        Another run of the program needs no ETRecord: an ETDump and its debug buffer are enough.
+
         Parameters
         ----------
         reference
@@ -313,14 +315,15 @@ class Inspection(Shown):
             exported program, each value where the next operators read it, and quantized values as real numbers. The
             `reason` of a row without a partner begins with ``no partner``. Or functions by operator
             (``{"aten.gelu.default": my_gelu}``), which take the operator's arguments and replace it in the lowered
-            program, inside delegates too.
+            program, inside delegates too. Or another Inspection of the program, on the same inputs, or the number of
+            an execution of this one: values are compared with what that run logged.
 
         Raises
         ------
         UsageError
-            If the form or operator does not exist, or it can't be evaluated.
+            If the form, operator or execution does not exist, or it can't be evaluated.
         """
-        return Inspection(self.analysis.against(reference))
+        return Inspection(self.analysis.against(reference.analysis if isinstance(reference, Inspection) else reference))
 
     def zoom(
         self, row: Any, *, timeout: float | None = None, preprocessing: Callable[[int | str, Any], Any] | None = None

@@ -18,6 +18,7 @@ from etviz.analysis.rows import row_count, row_keys
 from etviz.artifacts.files import check_target, whole_file
 from etviz.comparison.gap_tables import ranking
 from etviz.errors import UsageError, during
+from etviz.explain.stages.against import OtherRun
 from etviz.graph.labels import row_name
 from etviz.inspection import Inspection
 from etviz.tensors.metrics import METRICS
@@ -117,22 +118,28 @@ class Comparison(Shown):
         -------
         DataFrame
             Rows of `table` that all have, with a column ``change``: the largest ratio to the first Inspection (for
-            metrics in dB, the largest loss in dB; severities count from 1 on, below is rounding), worst first.
+            metrics in dB, the largest loss in dB; severities count from 1 on, below is rounding), worst first. Where
+            the first one's values are the reference, it is the metric itself. ``attrs`` has its name, ``change``, and
+            the metric, ``by``.
         """
         count = row_count("n", n, sum(len(item.analysis.rows) for item in self._all()))
         metric = METRICS.get(by.removeprefix("introduced_"))
         if metric is None:
             raise UsageError(f"by must be a metric, found {by!r}; metrics are {', '.join(METRICS)}")
-        table = self.table
-        by = ranking(table, by, self.labels[:1])
+        table, apart = self.table, self.view.apart
+        by = ranking(table, by, self.labels[1:] if apart else self.labels[:1])
         columns = [table[f"{by}.{label}"].astype(float) for label in self.labels]
         if by.removeprefix("introduced_") == "severity":  # below 1 there is nothing but rounding
             columns = [column.clip(lower=1.0) for column in columns]
         first, *others = columns
+        rising = apart and METRICS[by.removeprefix("introduced_")].higher_is_better
         changes = [_change(first, other, metric.higher_is_better, metric.unit == "dB") for other in others]
-        found = table.assign(change=pd.concat(changes, axis=1).max(axis=1))
-        found = found[found["change"].notna()]
-        return found.sort_values("change", ascending=False, kind="stable").head(count)
+        every = pd.concat(others if apart else changes, axis=1)
+        found = table.assign(change=every.min(axis=1) if rising else every.max(axis=1))
+        found = found[found["change"].notna()].sort_values("change", ascending=rising, kind="stable").head(count)
+        change = "loss in dB" if metric.unit == "dB" else "times worse"
+        found.attrs |= {"by": by, "change": by if apart else change}
+        return found
 
     def summary(self) -> str:
         """Each verdict, the number of joined operators, the operator that became worst."""
@@ -142,8 +149,11 @@ class Comparison(Shown):
         shared = int(counts.get(JOINED, 0) + counts.get(BY_SOURCE, 0))
         lines.append(f"{shared} of {len(table)} operators are in several programs.")
         worse = self.worst(1)
-        if len(worse) and float(worse["change"].iloc[0]) > 1:
-            row = worse.iloc[0]
+        row = worse.iloc[0] if len(worse) else None
+        if row is not None and self.view.apart:
+            differs = f"{row['operator']}, {worse.attrs['by']} {row['change']:.3g}" if row["change"] else "none"
+            lines.append(f"Largest difference from {self.labels[0]}: {differs}.")
+        elif row is not None and row["change"] > 1:
             lines.append(
                 f"Worst change: {row['operator']} ({row['module'] or row['source']}), {row['change']:.3g} times."
             )
@@ -199,13 +209,19 @@ class _ComparisonView(ViewState):
         return list(self.analysis_by_label.values())
 
     @property
+    def apart(self) -> bool:
+        """Whether the first program's values are the reference of the others."""
+        return any(isinstance(other.findings.reference, OtherRun) for other in self.analyses[1:])
+
+    @property
     def beside(self) -> Beside:
         analyses = self.analyses
         frames = [compared_rows(analysis) for analysis in analyses]
         rows = _join(frames, [len(analysis.tables) for analysis in analyses])
         places = [[-1 if place is None else place for place in row] for _, row in rows]
         joined = np.array(places, np.int64).reshape(-1, len(analyses))
-        return Beside(tuple(self.analysis_by_label), tuple(analyses[1:]), tuple(frames), joined, self.title)
+        labels, others = tuple(self.analysis_by_label), tuple(analyses[1:])
+        return Beside(labels, others, tuple(frames), joined, self.title, self.apart)
 
     @property
     def rows(self) -> int:

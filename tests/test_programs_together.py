@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import etviz
+from etviz.cli.app import app
 from etviz.errors import UsageError
 from tests.programs import Executed
 
@@ -54,3 +58,44 @@ def test_bad_programs_are_refused(given: Any, named: dict[str, Any], problem: st
 def test_an_unknown_program_is_named(together: etviz.Inspection) -> None:
     with pytest.raises(UsageError, match="method must be one of encoder, counter"):
         together.method("decoder")
+
+
+@pytest.fixture(params=["folders", "names"])
+def folder(request: pytest.FixtureRequest, executed: Get, tmp_path: Path) -> Path:
+    """A folder for each program, or files that begin with the names of their programs."""
+    for name in ("encoder", "counter"):
+        for path in _files(executed(name)).values():
+            target = tmp_path / (f"{name}/{path.name}" if request.param == "folders" else f"{name}_{path.name}")
+            target = target if request.param == "folders" or path.suffix != ".pte" else tmp_path / f"{name}.pte"
+            target.parent.mkdir(exist_ok=True)
+            shutil.copy(path, target)
+    return tmp_path
+
+
+def test_a_folder_of_programs(folder: Path, together: etviz.Inspection) -> None:
+    found = etviz.load(folder)
+    assert found.methods == ["counter", "encoder"]
+    for name in ("counter", "encoder"):
+        pd.testing.assert_frame_equal(found.method(name).gaps, together.method(name).gaps)
+    assert etviz.load(folder, method="encoder").summary() == found.method("encoder").summary()
+    with pytest.raises(UsageError, match="method must be one of counter, encoder"):
+        etviz.load(folder, method="decoder")
+
+
+def test_a_folder_of_programs_on_the_command_line(folder: Path, together: etviz.Inspection) -> None:
+    def said(*words: str) -> str:
+        ended = CliRunner().invoke(app, [words[0], str(folder), *words[1:]])
+        assert ended.exit_code == 0, ended.output
+        return ended.stdout
+
+    for name in ("counter", "encoder"):
+        rows = json.loads(said("gaps", "--method", name, "--format", "json", "--top", "0"))["rows"]
+        assert len(rows) == len(together.method(name).gaps)
+        files = json.loads(said("info", "--method", name, "--json"))["files"]
+        assert all(name in item["path"].removeprefix(str(folder)) for item in files)
+    assert len(json.loads(said("gaps", "--format", "json", "--top", "0"))["rows"]) == len(
+        together.method("counter").gaps
+    )
+    said("report", "-o", str(folder / "report.html"))
+    refused = CliRunner().invoke(app, ["gaps", str(folder), "--method", "nope"])
+    assert isinstance(refused.exception, UsageError)

@@ -26,6 +26,7 @@ from etviz.analysis.zooms import Zooms
 from etviz.artifacts.files import path_of
 from etviz.comparison.gap_tables import ranking
 from etviz.errors import EtvizError, UsageError, during
+from etviz.explain.stages.against import OtherRun
 from etviz.explain.stages.ladder import ladder
 from etviz.explain.stages.own_functions import own_functions, problem_notes, without_partner
 from etviz.explain.stages.own_model import other_reference
@@ -242,6 +243,8 @@ class Analysis:
     def against(self, reference: Any) -> Analysis:
         self.compute_introduced()
         found, compared = self.findings, self.tables.compared
+        if isinstance(reference, Analysis) or type(reference) is int:
+            return self._against_run(reference)
         if compared.replay is None or found.with_operators is None:
             raise UsageError("nothing was compared, so there is nothing to compare with something else; see summary()")
         if not isinstance(reference, Mapping):
@@ -260,6 +263,18 @@ class Analysis:
         analysis = Analysis(replace(changed, complete=None))
         analysis.unfold()
         return analysis
+
+    def _against_run(self, other: Analysis | int) -> Analysis:
+        found, compared = self.findings, self.tables.compared
+        runs = other.tables.compared.runs if isinstance(other, Analysis) else compared.runs[other : other + 1]
+        if not runs:
+            known = f"one of the {len(compared.runs)} executions, the name of a stage, a model, its outputs"
+            raise UsageError(f"reference must be {known}, or functions by operator, found int {other}")
+        of_run = OtherRun(runs, other.title if isinstance(other, Analysis) else f"execution {other}")
+        notes = compared.notes if compared.replay is not None else ()
+        after = replace(compared, runs=of_run.of_runs(compared.runs), notes=notes)
+        title = f"{found.title} against {of_run.name}"
+        return Analysis(replace(found, compared=after, reference=of_run, title=title, complete=None))
 
     @during("fetching the inputs of a row")
     def inputs(self, row: Any) -> Sequence[Any]:

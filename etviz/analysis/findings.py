@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from etviz.comparison.gap import Run
     from etviz.evaluation.own_operators import OwnFunctions
     from etviz.evaluation.replay import Replay
-    from etviz.explain.stages.against import OtherReference
+    from etviz.explain.stages.against import OtherReference, OtherRun
     from etviz.explain.stages.own_model import OwnModel, OwnOutputs
     from etviz.explain.zoom.zoom import Zoom
     from etviz.graph.delegation import Delegation
@@ -53,7 +53,7 @@ class Findings:
     methods: Sequence[str] = ()
     complete: Callable[[], Compared] | None = None
     with_operators: Callable[[OwnFunctions], Compared] | None = None
-    reference: OtherReference | OwnModel | OwnOutputs | None = None
+    reference: OtherReference | OtherRun | OwnModel | OwnOutputs | None = None
     latency: Mapping[int, float] = field(default_factory=dict)
     profile: Profile = field(default_factory=Profile)
     delegation: Delegation | None = None

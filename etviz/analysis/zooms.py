@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 _BY_HANDLE: Final = "this row is paired by debug handle; give the program (pte=) or its record (record=) {}"
 _NOTHING: Final = "nothing was compared, so nothing can be run again; summary() says why"
+_NO_INPUTS: Final = (
+    "the inputs of row {} are not known: an ETDump holds the inputs of delegates only, and does not tell how many; "
+    "give pte= for a delegate's, and etrecord= or record= for an operator's"
+)
 _NO_DELEGATE: Final = (
     'row must be of a delegate call to zoom into it, found {}; gaps[gaps["kind"] == "delegate"] lists them'
 )
@@ -101,6 +105,8 @@ class Zooms:
         gap, compared = self._rows.own(row).gap, self._rows.tables.compared
         if compared.replay is None and gap.instruction in (logged := compared.runs[gap.run].comparison.delegate_inputs):
             return logged[gap.instruction]
+        if compared.replay is None:
+            raise UsageError(_NO_INPUTS.format(self._rows.find(row).name))
         if gap.node.kernel == "delegate" and self._findings.zoom is None:
             return self._piece(gap).inputs
         return self._operator_alone(gap).piece.inputs

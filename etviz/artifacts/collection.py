@@ -69,6 +69,39 @@ def is_collection(source: PathLike) -> bool:
     return path.is_file() and _unpacker(path) is not None
 
 
+def programs(folder: Any) -> dict[str, dict[str, Path]] | None:
+    """The files of each of several programs by name: subfolders with ETDumps, or what begins with a `.pte`'s name."""
+    path = Path(folder) if isinstance(folder, (str, os.PathLike)) else None
+    if path is None or not path.is_dir() or not os.access(path, os.R_OK | os.X_OK):
+        return None
+    files = [item for item in sorted(path.iterdir()) if item.is_file()]
+    names = [item.stem for item in files if item.suffix == ".pte" and not _NOT.fullmatch(item.name)]
+    own: dict[str, list[Path]] = {name: [] for name in names}
+    for item in files:
+        fitting = [name for name in names if item.name.startswith((f"{name}.", f"{name}_", f"{name}-"))]
+        if fitting:
+            own[max(fitting, key=len)].append(item)
+    found = {name: _by_kind(items) for name, items in own.items()}
+    if not any(map(may_be_artifact, files)):
+        found = {
+            item.name: _in_folder(item, ()).paths
+            for item in sorted(path.iterdir())
+            if item.is_dir() and os.access(item, os.R_OK | os.X_OK) and any(map(may_be_artifact, item.iterdir()))
+        }
+    whole = {name: paths for name, paths in found.items() if "etdump" in paths}
+    return whole if len(whole) > 1 else None
+
+
+def _by_kind(files: Sequence[Path]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for kind, patterns in reversed(USUAL.items()):
+        left = [path for path in files if path not in found.values()]
+        fitting = ([path for path in left if path.match(f"*{pattern.lstrip('*')}")] for pattern in patterns)
+        if len(first := next(filter(None, fitting), [])) == 1:
+            found[kind] = first[0]
+    return found
+
+
 def collect(source: PathLike, given: Container[str] = ()) -> Collection:
     """Find all but the `given` kinds; `UsageError` if several files match one kind."""
     path = Path(source)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from etviz.artifacts.collection import collect, is_collection
+from etviz.artifacts.collection import collect, is_collection, programs
 from etviz.cli.console import doing
 from etviz.errors import UsageError
 from etviz.loading.artifact_set import ArtifactSet
@@ -63,7 +63,7 @@ def file_options(
 ) -> Artifacts:
     named = {"etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte, "record": record}
     metrics = tuple(map(_comparator, metric or ()))
-    return replace(find(etdump, inputs, **named), method=method, time_scale=time_scale, metrics=metrics)
+    return replace(find(etdump, inputs, method, **named), time_scale=time_scale, metrics=metrics)
 
 
 def _comparator(name: str) -> Any:
@@ -124,6 +124,7 @@ class Artifacts:
     cycles: bool = False
     keep_alive: Any = None
     metrics: tuple[Any, ...] = ()
+    program: str | None = None
 
     def open(self, *, checked: bool = True) -> ArtifactSet:
         return ArtifactSet.open(self.etdump, **self._others(), checked=checked)
@@ -147,20 +148,35 @@ class Artifacts:
 
             named: dict[str, Any] = {"inputs": list(self.inputs) or None, "method": self.method, "timing": self.timing}
             named |= {"metrics": self.metrics or None, "source_time_scale": self.clock}
-            inspection = load(self.etdump, **named, **self._others())
+            if self.program is None or self.inputs:
+                inspection = load(self.etdump, **named, **self._others())
+            else:
+                inspection = load(self.source, **named | {"method": self.program, "timing": None})
             _ = inspection.gaps
             return inspection
 
 
-def find(source: Path, inputs: Sequence[str] | None = None, **given: Path | None) -> Artifacts:
-    """The `given` artifacts, and the others of a folder; `UsageError` without an ETDump, or if several files fit."""
+def find(
+    source: Path, inputs: Sequence[str] | None = None, method: str | None = None, **given: Path | None
+) -> Artifacts:
+    """The `given` artifacts, and the others of a folder; `UsageError` without an ETDump, or if several files fit.
+
+    Of a folder of several programs, `method` chooses one.
+    """
     named = {kind: path for kind, path in given.items() if path is not None}
     files = tuple(inputs or ())
     if not is_collection(source):
-        return replace(Artifacts(source, source, inputs=files), **named)
+        return replace(Artifacts(source, source, inputs=files, method=method), **named)
+    if several := programs(source):
+        name = next(iter(several)) if method is None else method
+        if name not in several:
+            raise UsageError(f"--method must be one of {', '.join(several)}, found {name!r}")
+        chosen: dict[str, Any] = several[name] | named
+        return Artifacts(**chosen, source=source, inputs=files, program=name)
     found = collect(source, named)
     paths: dict[str, Any] = found.paths | named
     if "etdump" not in paths:
         where = "this folder" if source.is_dir() else "this file"
         raise UsageError(f"{source}: there is no ETDump in {where} (etdump.etdp); name the file")
-    return Artifacts(**paths, source=source, inputs=files, cycles=found.cycles, keep_alive=found.keep_alive)
+    more: dict[str, Any] = {"inputs": files, "method": method, "keep_alive": found.keep_alive}
+    return Artifacts(**paths, source=source, cycles=found.cycles, **more)

@@ -53,16 +53,14 @@ def compare(
         return
     for line in comparison.summary().splitlines():
         out.print(plain_text(line))
-    out.print(_table(worst, by, comparison.labels))
+    out.print(_table(worst, comparison.labels))
 
 
-def _table(worst: pd.DataFrame, by: str, labels: Sequence[str]) -> Table:
-    from etviz.tensors.metrics import METRICS
-
+def _table(worst: pd.DataFrame, labels: Sequence[str]) -> Table:
+    by = worst.attrs["by"]
     known = [label for label in labels if f"{by}.{label}" in worst]
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
-    decibel = METRICS[by.removeprefix("introduced_")].unit == "dB"
-    table.add_column("loss in dB" if decibel else "times worse", justify="right", no_wrap=True)
+    table.add_column(worst.attrs["change"], justify="right", no_wrap=True)
     table.add_column("operator", no_wrap=True, ratio=1)
     for label in known:
         table.add_column(ShortName(label), justify="right", no_wrap=True, min_width=6)

@@ -37,6 +37,8 @@ def report(
         check_target(svg, "the graph")
     inspection = artifacts.load()
     with doing("writing the report"):
+        for method in inspection.methods if artifacts.program is not None else ():
+            inspection.method(method)
         written = inspection.to_html(output, tensors.value, title)
         if svg is not None:
             inspection.export.svg(svg)

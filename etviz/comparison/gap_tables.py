@@ -181,13 +181,18 @@ def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, Comparison]]) ->
 
 
 def ranking(frame: pd.DataFrame, by: str = "introduced_severity", labels: Sequence[str] = ()) -> str:
-    """The metric to rank by: `by`, or its total if no introduced error is known.
+    """The metric to rank by: `by`, or its total if no introduced error is known; `rel_l2` for an unknown severity.
 
     In a table of several programs, each of the `labels` has a column of the metric.
     """
-    columns = [f"{by}.{label}" for label in labels] or [by]
-    known = any(column in frame and frame[column].notna().any() for column in columns)
-    return by if known else by.removeprefix("introduced_")
+
+    def known(name: str) -> bool:
+        columns = [f"{name}.{label}" for label in labels] or [name]
+        return any(column in frame and frame[column].notna().any() for column in columns)
+
+    total = by.removeprefix("introduced_")
+    names = (by, total, "rel_l2") if total == "severity" else (by, total)
+    return next(filter(known, names), total)
 
 
 def rank(frame: pd.DataFrame, by: str, unread: Collection[int] = ()) -> pd.DataFrame:

@@ -13,6 +13,8 @@ import torch
 import etviz
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import read_etdump
+from etviz.errors import UsageError
+from etviz.pipeline.execute import execute
 from tests.artifacts.conftest import Run
 from tests.programs import Executed
 
@@ -46,6 +48,56 @@ def test_every_logged_value_has_a_row(alone: tuple[etviz.Inspection, Path, Path]
         assert "there is no reference" in about["reason"]
     assert set(inspection.coverage["status"]) == {"not compared"}
     assert "Compared: 0 of" in inspection.summary()
+
+
+def test_two_executions_against_each_other(runs: dict[str, Run], tmp_path: Path) -> None:
+    """Without a program and a reference: the metrics are those of the two logged values, the severity is unknown."""
+    image = torch.randn(1, 3, 16, 16)
+    first, other = (tmp_path / name for name in ("first", "other"))
+    for folder, shift in ((first, 0.0), (other, 0.01)):
+        execute(runs["partly"].pte, [[image + shift]], workdir=folder)
+    a, b = (etviz.load(folder / "etdump.etdp", debug_buffer=folder / "debug_buffer.bin") for folder in (first, other))
+    found = b.against(a)
+    assert len(found.gaps) == len(a.gaps)
+    assert set(found.gaps["status"]) == {"compared"}
+    assert set(found.coverage["status"]) == {"compared"}
+    assert found.gaps["severity"].isna().all()
+    for row in found.gaps.index:
+        mine, its = b.row(row).runtime.double(), a.row(row).runtime.double()
+        assert found.gaps["rmse"][row] == pytest.approx(float((mine - its).square().mean().sqrt()))
+        assert all(map(torch.equal, found.tensors(row), (a.row(row).runtime, b.row(row).runtime)))
+        assert found.row(row).histogram().error is not None
+    worst = found.worst(1).iloc[0]
+    assert worst["rel_l2"] == found.gaps["rel_l2"].max() > 0
+    comparison = etviz.compare(a, b, labels=["a", "b"])
+    assert comparison.worst(1)["change"].iloc[0] == worst["rel_l2"]
+    assert f"rel_l2 {worst['rel_l2']:.3g}" in comparison.summary()
+    payload = comparison.widget().payload()[0]
+    assert f"up to {worst['rel_l2']:.3g} (relative)" in payload["summary"]["verdict"]
+    assert {"change", "rel_l2_2"} <= {column["name"] for column in payload["columns"]}
+    assert (
+        "Every value is that of" in etviz.compare(a, a, labels=["a", "b"]).widget().payload()[0]["summary"]["verdict"]
+    )
+
+
+def test_executions_of_one_etdump_against_each_other(runs: dict[str, Run], tmp_path: Path) -> None:
+    image = torch.randn(1, 3, 16, 16)
+    execute(runs["partly"].pte, [[image], [image + 0.01]], workdir=tmp_path / "run")
+    alone = etviz.load(tmp_path / "run/etdump.etdp", debug_buffer=tmp_path / "run/debug_buffer.bin")
+    gaps = alone.against(0).gaps
+    first, second = (gaps[gaps["event_block"] == block] for block in sorted(set(gaps["event_block"])))
+    assert set(first["max_abs"]) == {0.0}
+    assert second["max_abs"].max() > 0
+    with pytest.raises(UsageError, match="one of the 2 executions"):
+        alone.against(2)
+
+
+def test_what_can_t_be_compared_is_named(runs: dict[str, Run], alone: tuple[etviz.Inspection, Path, Path]) -> None:
+    other = etviz.load(runs["kinds"].etdump, debug_buffer=runs["kinds"].buffer)
+    with pytest.raises(UsageError, match="is a run of another program"):
+        alone[0].against(other)
+    with pytest.raises(UsageError, match=r"the inputs of row #\d+ .* are not known: .* give pte="):
+        _ = alone[0].row(0).inputs
 
 
 def test_final_outputs_are_listed(alone: tuple[etviz.Inspection, Path, Path], runs: dict[str, Run]) -> None:

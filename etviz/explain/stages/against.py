@@ -1,4 +1,4 @@
-"""Makes one stage the reference of total gaps, in place of the lowered program."""
+"""Makes one stage, or another run, the reference of total gaps, in place of the lowered program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from etviz.comparison.gap import COMPARED, MISMATCH
 from etviz.comparison.measurement import measure, why_not_comparable
 from etviz.errors import UsageError
 from etviz.explain.stages.stages import EXPORTED, NAMELESS, NO_PARTNER, QUANTIZED, Stage, Stages, evaluated
-from etviz.tensors.metrics import NAN, UNKNOWN, Sums
+from etviz.tensors.metrics import NAN, UNKNOWN, Noise, Sums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +20,70 @@ if TYPE_CHECKING:
 
 _ALIASES: Final = {"exported_program": EXPORTED, "edge_dialect_exported_program": "edge"}
 _UNKNOWN: Final = "it is no operator of the exported program, or lies on an unknown grid"
+
+
+class OtherRun:
+    """The values of another run of the same program; a `UsageError` if no value has a partner there.
+
+    Both runs round, so their difference has the noise of both.
+    """
+
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, runs: Sequence[Run], name: str) -> None:
+        self.name, self._runs = name, [run.comparison for run in runs]
+        self._values = [{(gap.instruction, gap.output): gap for gap in run.gaps} for run in self._runs]
+
+    def rungs(self, run: int) -> list[Stage]:
+        return []
+
+    def of_runs(self, runs: Sequence[Run]) -> tuple[Run, ...]:
+        if len(self._runs) not in (1, len(runs)):
+            raise UsageError(f"{self.name} has {len(self._runs)} executions, this run has {len(runs)}")
+        found = tuple(item._replace(comparison=self.of(item.comparison, at)) for at, item in enumerate(runs))
+        if all(gap.unpaired for item in found for gap in item.comparison.gaps):
+            raise UsageError(f"no value of this run has a partner in {self.name}: it is a run of another program")
+        return found
+
+    def of(self, comparison: Comparison, run: int, call: int | None = None) -> Comparison:
+        at = run if len(self._runs) > 1 else 0
+        partners, other = self._values[at] if call is None else {}, self._runs[at]
+        gaps = [self._gap(gap, partners.get((gap.instruction, gap.output)), comparison) for gap in comparison.gaps]
+        known = {gap.instruction for gap in gaps if not gap.unpaired}
+        reasons = {instruction: why for instruction, why in comparison.reasons.items() if instruction not in known}
+        changed = replace(comparison, gaps=gaps, reasons=reasons)
+        if call is None:
+            changed.reference_outputs, changed.judged, changed.grows_at = list(other.runtime_outputs), True, []
+            pairs = zip(comparison.output_noise, other.output_noise, strict=False)
+            changed.output_noise = [_of_both(*pair) for pair in pairs]
+        return changed
+
+    def _gap(self, gap: Gap, other: Gap | None, comparison: Comparison) -> Gap:
+        reason = "it logged no such value" if other is None else why_not_comparable(other.runtime, gap.runtime)
+        if other is not None and other.node.kernel != gap.node.kernel:
+            reason = f"there, it is {other.node.kernel}"
+        if other is None or reason:
+            return without_reference(gap, f"{NO_PARTNER} in {self.name}: {reason}")
+        sums, metrics = measure(other.runtime, gap.runtime, gap.scale)
+        metrics |= comparison.custom.measure(other.runtime, gap.runtime, gap.node.handles)[0]
+        after = replace(gap, reference=other.runtime, total=sums, metrics=metrics, unpaired="", note="", noise=UNKNOWN)
+        after.status = COMPARED if not sums.mismatched else MISMATCH
+        if gap.unpaired or other.unpaired:
+            after.metrics["severity"], after.note = NAN, "without a reference, the noise of its program is not known"
+        elif not math.isnan(noise := _of_both(gap.noise, other.noise)):
+            after.set_noise(noise)
+        return after
+
+
+def _of_both(one: Noise, other: Noise) -> Noise:
+    """Noise of a difference; where one run's was not measured, it is within the other's."""
+    known = max((noise for noise in (one, other) if not math.isnan(noise)), default=UNKNOWN)
+    return Noise(math.sqrt(2) * known, known.how)
+
+
+def without_reference(gap: Gap, reason: str) -> Gap:
+    metrics = dict.fromkeys(gap.metrics, NAN)
+    return replace(gap, reference=None, total=Sums(), metrics=metrics, unpaired=reason, noise=UNKNOWN)
 
 
 class OtherReference:
@@ -67,8 +131,7 @@ class OtherReference:
             reason = gap.unpaired
         if reason or expected is None:
             told = reason if not comparison.judged else f"{NO_PARTNER} in {self.name}: {reason}"
-            metrics = dict.fromkeys(gap.metrics, NAN)
-            return replace(gap, reference=None, total=Sums(), metrics=metrics, unpaired=told, noise=UNKNOWN)
+            return without_reference(gap, told)
         step = stage.steps.get(operator) or gap.scale
         sums, metrics = measure(expected, runtime, step)
         metrics |= comparison.custom.measure(expected, runtime, gap.node.handles)[0]

@@ -22,7 +22,7 @@ from etviz.errors import UsageError
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.replay import question
 from etviz.evaluation.spill import SpillFile
-from etviz.explain.stages.against import OtherReference
+from etviz.explain.stages.against import OtherReference, without_reference
 from etviz.explain.stages.alignment import align, left_out, put_in_between
 from etviz.explain.stages.functional import functional
 from etviz.explain.stages.ladder import agree
@@ -30,7 +30,7 @@ from etviz.explain.stages.stages import EXPORTED, LOWERED, NO_PARTNER, QUANTIZED
 from etviz.graph.ir import Graph, Node, Ref, map_arg
 from etviz.graph.quantize_ops import is_conversion
 from etviz.graph.uses import Key, operators
-from etviz.tensors.metrics import NAN, UNKNOWN, Sums
+from etviz.tensors.metrics import NAN
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -317,15 +317,8 @@ class OwnModel:
         return changed
 
 
-def _without_total(gap: Gap, reason: str) -> Gap:
-    unknown = dict.fromkeys(gap.metrics, NAN)
-    bare = replace(gap, reference=None, total=Sums(), metrics=unknown, unpaired=reason)
-    bare.noise = UNKNOWN
-    return bare
-
-
 def _without(gap: Gap, reason: str) -> Gap:
-    bare = _without_total(gap, reason)
+    bare = without_reference(gap, reason)
     bare.introduced, bare.introduced_sums, bare.introduced_problem = None, None, reason
     return bare
 
@@ -368,7 +361,7 @@ class OwnOutputs:
         return [Stage(REFERENCE, outputs=self._given[run])]
 
     def of(self, comparison: Comparison, run: int, call: int | None = None) -> Comparison:
-        return replace(comparison, gaps=[_without_total(gap, _UNKNOWN) for gap in comparison.gaps])
+        return replace(comparison, gaps=[without_reference(gap, _UNKNOWN) for gap in comparison.gaps])
 
 
 def other_reference(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pandas.api.types import is_numeric_dtype
 
 from etviz.comparison.gap_tables import ranking
-from etviz.tensors.metrics import METRICS
 from etviz.text import markup
 
 if TYPE_CHECKING:
@@ -153,8 +152,7 @@ def _verdicts(verdicts: Mapping[str, Summary]) -> str:
 
 def _side_by_side(labels: Sequence[str], rows: pd.DataFrame, by: str) -> str:
     by = by if all(f"{by}.{label}" in rows for label in labels) else "severity"
-    by = ranking(rows, by, labels)
-    decibel = METRICS[by.removeprefix("introduced_")].unit == "dB"
+    by = rows.attrs.get("by") or ranking(rows, by, labels)
     where = rows["module"].where(rows["module"] != "", rows["source"])
     columns = [
         _Column("operator", ' class="o"', (markup(str(name)) for name in rows["operator"])),
@@ -162,7 +160,7 @@ def _side_by_side(labels: Sequence[str], rows: pd.DataFrame, by: str) -> str:
         *(_Column(label, ' class="n"', map(_number, rows[f"{by}.{label}"])) for label in labels),
     ]
     if "change" in rows:
-        columns.append(_Column("loss in dB" if decibel else "times worse", ' class="n"', map(_number, rows["change"])))
+        columns.append(_Column(rows.attrs["change"], ' class="n"', map(_number, rows["change"])))
     else:
         columns.append(_Column("joined by", ' class="dim"', (markup(str(how)) for how in rows["joined"])))
     return _table(columns)

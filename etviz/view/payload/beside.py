@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 CHANGE: Final = "change"
 _RATED: Final = ("introduced_severity", "severity")
+_DISTANCE: Final = "rel_l2"
+_WORDS: Final = {"introduced_severity": "introduced", "severity": "severity", _DISTANCE: "distance"}
 _ENDS: Final = ("_look", "_fault")
 _WORSE, _FAR_WORSE = 2.0, 10.0
 """Thresholds of ratios: a row deserves attention, and is a fault."""
@@ -33,14 +35,15 @@ _TAKEN: Final = ("kind", "op", "backend", "output", "shape", "dtype", "reference
 
 def beside_names(programs: int) -> set[str]:
     numbers = range(2, programs + 1)
-    return {CHANGE} | {f"{name}_{k}" for k in numbers for name in (*_RATED, "ratio")}
+    return {CHANGE} | {f"{name}_{k}" for k in numbers for name in (*_RATED, "ratio", _DISTANCE)}
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
     """Programs beside a first one, whose label comes first.
 
-    `joined` has a row for each operator: its row number in every program, -1 if the program has none.
+    `joined` has a row for each operator: its row number in every program, -1 if the program has none. If `apart`, the
+    first program's values are the reference of the others.
     """
 
     labels: tuple[str, ...]
@@ -48,6 +51,7 @@ class Beside:
     frames: tuple[pd.DataFrame, ...]
     joined: npt.NDArray[np.int64]
     title: str
+    apart: bool = False
 
     def added(self) -> pd.DataFrame:
         records = []
@@ -75,28 +79,37 @@ class Beside:
         changes: dict[str, pd.Series] = {}
         for k, (places, other) in enumerate(zip(self.places(len(rows), added), self.others, strict=True)):
             there, number, label = places >= 0, k + 2, self.labels[k + 1]
-            for name in _RATED:
+            for name in (*_RATED, _DISTANCE) if self.apart else _RATED:
                 if not _knows(name)(other):
                     continue
                 frame = self.frames[k + 1]
                 values = pd.to_numeric(frame[name]).mask(frame["status"] == MISMATCH, math.inf)
-                taken = {name: values, **{limit: frame[limit] for limit in _limits(name)}}
+                taken = {name: values, **{limit: frame[limit] for limit in _limits(name) if limit in frame}}
                 for part, all_values in taken.items():
                     picked = np.full(len(rows), math.nan)
                     picked[there] = np.asarray(all_values, float)[places[there]]
                     rows[part.replace(name, f"{name}_{number}")] = picked
-                word = "introduced" if name == "introduced_severity" else "severity"
+                word = _WORDS[name]
                 about = f"{word} of {label}".capitalize()
                 columns.append(_column(f"{name}_{number}", f"{label}: {word}", f"{about}.", "beside"))
-            if base is not None:
+                if name == _DISTANCE:
+                    changes[f"ratio_{number}"] = rows[f"{name}_{number}"]
+            if base is not None and not self.apart:
                 after = rows[f"{rated}_{number}"].clip(lower=1.0)
                 with np.errstate(invalid="ignore"):
                     changes[f"ratio_{number}"] = (after / base).mask(np.isinf(after) & np.isinf(base), 1.0)
         if changes:
             about = f"Times worse than in {self.labels[0]}; what is below ideal rounding, or the measured noise, is 1."
+            label, limits = ("times worse", (_WORSE, _FAR_WORSE))
+            if self.apart:
+                about, label, limits = (
+                    f"Largest relative distance from the values of {self.labels[0]}.",
+                    "distance",
+                    None,
+                )
             rows[CHANGE] = pd.concat(changes, axis=1).max(axis=1)
-            columns.insert(0, _column(CHANGE, "times worse", about, "ratio", (_WORSE, _FAR_WORSE)))
-            if len(changes) > 1:
+            columns.insert(0, _column(CHANGE, label, about, "ratio", limits))
+            if len(changes) > 1 and not self.apart:
                 for (name, values), label in zip(changes.items(), self.labels[1:], strict=True):
                     rows[name] = values
                     columns.append(_column(name, f"× {label}", about, "ratio", (_WORSE, _FAR_WORSE)))
@@ -110,14 +123,24 @@ class Beside:
         shared = int(((self.joined >= 0).sum(axis=1) > 1).sum())
         worst = rows[CHANGE].max() if CHANGE in rows else math.nan
         level = (
-            "unknown" if math.isnan(worst) else "bad" if worst >= _FAR_WORSE else "warn" if worst >= _WORSE else "ok"
+            "unknown"
+            if math.isnan(worst) or self.apart
+            else "bad"
+            if worst >= _FAR_WORSE
+            else "warn"
+            if worst >= _WORSE
+            else "ok"
         )
         verdict, finding = f"No operator became worse than in “{self.labels[0]}”.", None
-        if level == "unknown":
+        if math.isnan(worst):
             verdict = "No operator has a known error in several of the programs."
-        elif level != "ok":
+        elif self.apart and not worst:
+            verdict = f"Every value is that of “{self.labels[0]}”."
+        elif self.apart or level != "ok":
             row = int(np.nanargmax(rows[CHANGE].to_numpy(float)))
             verdict = f"An operator became {worst:.3g} times worse than in “{self.labels[0]}”."
+            if self.apart:
+                verdict = f"Values are up to {worst:.3g} (relative) from those of “{self.labels[0]}”."
             at = f"#{int(rows['instruction'].iloc[row])} " if pd.notna(rows["instruction"].iloc[row]) else ""
             source = rows["source"].iloc[row]
             text = f"{at}{rows['op'].iloc[row]}{f' ({source})' if source else ''}: ×{worst:.3g}"
