@@ -78,8 +78,8 @@ _FIRST: Final = 4096
 """Number of elements that tell whether a value consists of few different ones."""
 ENOUGH: Final = 1000
 """Number of independent elements from which `allowance` is 1: further samples tell nothing new."""
-_GATHERING: Final = frozenset(("embedding", "index_select", "gather", "index"))
-"""Operators that pick elements by indices."""
+_PICKING: Final = frozenset(("embedding", "index_select", "gather", "index", "where", "full_like"))
+"""Operators whose results are elements of their arguments."""
 _CHOOSING: Final = frozenset(
     ("argmax", "argmin", "max", "min", "topk", "sort", "kthvalue", "median", "max_pool2d_with_indices")
 )
@@ -94,7 +94,7 @@ def half_ulp(value: Any) -> float | None:
 
 def only_picks(node: Node) -> bool:
     """True for operators that only move or pick elements."""
-    return only_moves(node) or node.target.partition(".")[2].partition(".")[0] in _GATHERING
+    return only_moves(node) or node.target.partition(".")[2].partition(".")[0] in _PICKING
 
 
 def sizes(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any, call: Call) -> Sizes:
@@ -140,16 +140,23 @@ def sum_size(terms: int, squares: torch.Tensor, total: torch.Tensor) -> torch.Te
     >>> float(sum_size(8, torch.tensor(36.0), torch.tensor(6.0)))
     90.0
     """
-    return (terms + 1) * (squares / 18 + total.square() / 9) + _in_pairs(terms, squares, total)
+    of_squares, of_total = _in_any_order(terms)
+    return torch.addcmul(squares * of_squares, total, total, value=of_total)
 
 
-def _in_pairs(terms: int, squares: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
-    """As `sum_size`, for L = log2 K levels of pairs: ``(‖t‖²·(K·L − 2K + 2) + v²·(2K − 2 − L))/(3(K − 1))``.
+def _in_any_order(terms: int) -> tuple[float, float]:
+    """Factors of the sum of squares and of the squared sum in `sum_size`."""
+    of_squares, of_total = _in_pairs(terms)
+    return (terms + 1) / 18 + of_squares, (terms + 1) / 9 + of_total
+
+
+def _in_pairs(terms: int) -> tuple[float, float]:
+    """The reference's part: for L = log2 K levels of pairs ``(‖t‖²·(K·L − 2K + 2) + v²·(2K − 2 − L))/(3(K − 1))``.
 
     A level has K/b sums of b terms, and the mean of their squares is that of the partial sums of b terms.
     """
     levels, less = math.log2(max(terms, 1)), max(terms - 1, 1)
-    return (squares * (terms * levels - 2 * less) + total.square() * (2 * less - levels)) / (3 * less)
+    return (terms * levels - 2 * less) / (3 * less), (2 * less - levels) / (3 * less)
 
 
 def _plain_sum(terms: int, squares: torch.Tensor, total: torch.Tensor, unit: float) -> torch.Tensor:
@@ -178,7 +185,8 @@ def in_order(terms: torch.Tensor) -> torch.Tensor:
     if not count:
         return terms.new_zeros(terms.shape[:-1])
     squares, total = terms.square().sum(-1), terms.sum(-1)
-    standing = _repeated(terms, partial=True) / 3 + _in_pairs(count, squares, total)
+    of_squares, of_total = _in_pairs(count)
+    standing = _repeated(terms, partial=True) / 3 + of_squares * squares + of_total * total.square()
     return torch.maximum(sum_size(count, squares, total), standing)
 
 
@@ -310,10 +318,11 @@ def product_size(terms: int, left: torch.Tensor, right: torch.Tensor, value: tor
     A `bias` is one term more, with which a kernel may begin.
     """
     wide = _wide(value)
-    squares = left * right / max(terms, 1)
+    of_squares, of_total = _in_any_order(terms)
+    squares = left * (of_squares / max(terms, 1)) * right
     if isinstance(bias, torch.Tensor):
-        squares = squares + 6 * _wide(bias).square()
-    return sum_size(terms, squares, wide).sqrt_()
+        squares = squares + (6 * of_squares) * _wide(bias).square()
+    return torch.addcmul(squares, wide, wide, value=of_total).sqrt_()
 
 
 def _norms(value: torch.Tensor, dim: int) -> torch.Tensor:

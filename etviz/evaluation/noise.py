@@ -142,6 +142,8 @@ class Rounding:
         half, size = half_ulp(value), found[0]
         if half is None or size is None:
             return value
+        if value.dtype == torch.float32:
+            return torch.addcmul(value, self._uniform(value), size.to(value.dtype), value=half)
         return value + (self._uniform(value) * size).mul_(half).to(value.dtype)
 
     def _uniform(self, like: torch.Tensor) -> torch.Tensor:
