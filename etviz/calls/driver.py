@@ -25,6 +25,7 @@ _PASTE: Final = (
 _TOKENS: Final = ("tokens", "token", "input_ids", "ids", "decoder_input_ids")
 _OPTIONS: Final = ("attn_options", "options")
 _ROOMS: Final = ("get_max_context_len", "get_max_seq_len")
+_ENDS: Final = ("get_eos_ids", "get_eos_id")
 _INTEGERS: Final = ("int64", "int32")
 
 
@@ -147,28 +148,41 @@ def of_module(model: torch.nn.Module, longest: int) -> Driver:
 
 
 def room_of(program: Program) -> int | None:
-    names = {method.name for method in program.methods}
-    for name in _ROOMS:
-        if name in names:
-            method = program.method(name)
-            value = method.values[method.outputs[0]].value if len(method.outputs) == 1 else None
-            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-                return value
-    return None
+    return next((found[0] for name in _ROOMS if len(found := _numbers(program, name)) == 1 and found[0] > 0), None)
 
 
-def of_program(graph: Graph, method: Method | None, room: int | None = None) -> Driver:
+def ends_of(program: Program) -> list[int]:
+    """The tokens that end a text."""
+    return [token for name in _ENDS for token in _numbers(program, name)]
+
+
+def _numbers(program: Program, name: str) -> list[int]:
+    """Of a constant method."""
+    found = [method for method in program.methods if method.name == name]
+    values = [method.values[at].value for method in found for at in method.outputs]
+    return [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
+
+
+def of_program(
+    graph: Graph, method: Method | None, room: int | None = None, heard: Sequence[torch.Tensor] = ()
+) -> Driver:
     """The driver of a lowered program, by its inputs; `UsageError` for unknown ones.
 
     The tokens are the integer tensor of shape [sequences, n]; the position is the other integer input: a number, a
-    tensor with one element, or one with an element for each token. `method` knows the bounds of dynamic shapes.
+    tensor with one element, or one with an element for each token. `method` knows the bounds of dynamic shapes. `heard`
+    are an encoder's outputs, which go to the floating inputs of their types and shapes, in order.
     """
     inputs = graph.user_inputs()
     tokens = [item for item in inputs if _is_integer(item) and len(_shape(item)) == 2]
-    others = [item for item in inputs if item not in tokens]
-    fits = len(tokens) == 1 and len(others) <= 1 and all(map(_is_position, others))
+    given = _places(inputs, heard)
+    others = [item for place, item in enumerate(inputs) if item not in tokens and place not in given]
+    fits = len(tokens) == 1 and len(others) <= 1 and all(map(_is_position, others)) and bool(heard) == bool(given)
     if not fits:
-        raise UsageError(f"the program takes ({', '.join(map(_described, inputs))}): no driver is known; {_PASTE}")
+        said = ", ".join(f"{_type(item)} {list(item.shape)}" for item in heard)
+        said = f", its encoder gives ({said})" if heard else ""
+        raise UsageError(
+            f"the program takes ({', '.join(map(_described, inputs))}){said}: no driver is known; {_PASTE}"
+        )
     at, whole = inputs.index(tokens[0]), len(inputs)
     rows, length = _shape(tokens[0])
     rows = rows if isinstance(rows, int) else 2
@@ -187,13 +201,38 @@ def of_program(graph: Graph, method: Method | None, room: int | None = None) -> 
         padded = [*ids, *[0] * (chunk - len(ids))] if isinstance(length, int) else list(ids)
         values: list[Any] = [None] * whole
         values[at] = torch.tensor([padded] * rows, dtype=getattr(torch, dtypes[at]))
+        for place, value in given.items():
+            values[place] = value
         if others:
             start = list(range(position, position + len(padded))) if each else position if scalar else [position]
-            other = 1 - at
+            other = inputs.index(others[0])
             values[other] = position if plain else torch.tensor(start, dtype=getattr(torch, dtypes[other]))
         return values
 
     return Driver(make, chunk, room, stateless, rows)
+
+
+def _places(inputs: Sequence[Input], heard: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
+    found: dict[int, torch.Tensor] = {}
+    for value in heard:
+        fitting = (place for place, item in enumerate(inputs) if place not in found and _takes(item, value))
+        found |= {place: value for place in [next(fitting, None)] if place is not None}
+    return found
+
+
+def _takes(item: Input, value: torch.Tensor) -> bool:
+    shape = _shape(item)
+    return (
+        item.meta is not None
+        and not _is_integer(item)
+        and item.meta.dtype == _type(value)
+        and len(shape) == value.ndim
+        and all(isinstance(size, str) or size == own for size, own in zip(shape, value.shape, strict=True))
+    )
+
+
+def _type(value: torch.Tensor) -> str:
+    return str(value.dtype).removeprefix("torch.")
 
 
 def _names_position(name: str) -> bool:

@@ -11,31 +11,52 @@ import torch
 from etviz.artifacts.program.program import read_program
 from etviz.calls.driver import of_function, of_module, of_program, room_of
 from etviz.calls.logits import logits_of, vocabulary_of
+from etviz.comparison.inputs import why_not
 from etviz.errors import EtvizError, UsageError
 from etviz.evidence.subject import subject_of
+from etviz.graph.uses import is_stateful
 from etviz.loading.foreign import replay_of
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from etviz.artifacts.program.program import Program
     from etviz.calls.driver import Call, Driver, Make
     from etviz.evaluation.replay import Replay
     from etviz.evidence.subject import Subject
     from etviz.loading.paired import Paired
 
 
-@dataclass(slots=True)
-class Session:
-    """A program that can be called with tokens; `paired` with a run of one call, `timeout` in seconds."""
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """The method whose outputs a decoder takes; `sources` are its flat inputs and `heard` its outputs, by prompt."""
 
     subject: Subject
-    driver: Driver
+    sources: Sequence[list[Any]]
+    heard: Sequence[list[Any]]
+
+
+@dataclass(slots=True)
+class Session:
+    """A program that can be called with tokens; `paired` with a run of one call, `timeout` in seconds.
+
+    `driver` makes the calls of a prompt, by its number and its encoder's outputs; `drivers` has those of the runtime's.
+    """
+
+    subject: Subject
+    make: Callable[[int, Sequence[Any]], Driver]
+    drivers: list[Driver]
     paired: Paired
     replay: Replay
     timeout: float | None = None
+    encoder: Encoder | None = None
+
+    @property
+    def driver(self) -> Driver:
+        return self.drivers[0]
 
     def runtime(self, calls: Sequence[Call]) -> list[torch.Tensor]:
         """From the initial state."""
@@ -70,31 +91,73 @@ def open_session(
     program: Any,
     ids: Sequence[Sequence[int]],
     steps: int,
-    driver: Driver | Make | None,
+    driver: Driver | Make | Sequence[Any] | None,
     folder: Path,
     method: str | None,
     strict: bool,
     timeout: float | None,
     lowering: dict[str, Any],
+    encoder: str | None = None,
+    sources: Sequence[Any] | None = None,
 ) -> Session:
-    chosen = None if driver is None else of_function(driver)
+    """`driver` may be a list, with one for each prompt; so is `sources`, the encoder's arguments."""
+    given: list[Any] = list(driver) if isinstance(driver, (list, tuple)) else [driver] * len(ids)
+    if len(given) != len(ids):
+        raise UsageError(f"driver has {len(given)} functions for {len(ids)} prompts; give one, or one for each")
     example = None
     if isinstance(program, torch.nn.Module):
+        if encoder is not None:
+            raise UsageError("encoder: a module has one method; give a .pte with its record, which has the encoder too")
         longest = max(map(len, ids)) + steps
-        maker = chosen or of_module(program, longest)
+        maker = of_function(given[0]) if given[0] is not None else of_module(program, longest)
         example = maker.step(ids[0][:1] if not maker.stateless else ids[0], 0).inputs
         lowering = {**lowering, "strict": strict}
     elif isinstance(program, torch.export.ExportedProgram):
         example = program.example_inputs[0] if program.example_inputs else ()
-    subject = subject_of(program, example, folder, method, **lowering)
-    if chosen is None:
-        read = read_program(subject.pte)
-        chosen = of_program(subject.graph(), read.method(subject.method), room_of(read))
-    _check(vocabulary_of(subject.graph()), ids)
+    subject = subject_of(program, example, folder, encoder or method, **lowering)
+    read, heard = read_program(subject.pte), None
+    if encoder is not None:
+        heard = _heard(subject, list(sources or ()), len(ids), timeout)
+        subject = replace(subject, method=method or _decoder(read, encoder))
+    graph, own = subject.graph(), read.method(subject.method)
+
+    def make(number: int, outputs: Sequence[Any]) -> Driver:
+        if given[number] is None:
+            return of_program(graph, own, room_of(read), outputs)
+        found = of_function(given[number])
+        plain: Callable[..., Sequence[Any]] = found.make
+        return replace(found, make=lambda ids, at: plain(ids, at, *outputs))
+
+    drivers = [make(number, heard.heard[number] if heard is not None else ()) for number in range(len(ids))]
+    _check(vocabulary_of(graph), ids)
+    chosen = drivers[0]
     first = chosen.step(ids[0] if chosen.stateless else ids[0][: chosen.chunk], 0)
     run = subject.run([flatten(first.inputs)], folder / "first", timeout)
     paired = subject.pair(run)
-    return Session(subject, chosen, paired, replay_of(paired), timeout)
+    return Session(subject, make, drivers, paired, replay_of(paired), timeout, heard)
+
+
+def _heard(subject: Subject, sources: Sequence[Any], count: int, timeout: float | None) -> Encoder:
+    """Run the encoder on each source."""
+    graph = subject.graph()
+    if len(sources) != count:
+        raise UsageError(f"sources has {len(sources)} items for {count} prompts; give one for each")
+    if is_stateful(graph):
+        raise UsageError(f"encoder: {subject.method} keeps a state, so what the decoder finds is more than its outputs")
+    runs = [flatten(source) for source in sources]
+    for number, values in enumerate(runs):
+        if problem := why_not(values, graph.user_inputs()):
+            raise UsageError(f"source {number}: {problem.replace('the program', subject.method)}")
+    given: dict[str, Any] = {"data": subject.files.get("data"), "python": subject.python, "timeout": timeout}
+    return Encoder(subject, runs, execute(subject.pte, runs, method=subject.method, **given).outputs)
+
+
+def _decoder(program: Program, encoder: str) -> str:
+    names = [item.name for item in program.methods if item.inputs and item.name != encoder]
+    if len(names) != 1:
+        found = ", ".join(names) or "none"
+        raise UsageError(f"method: name the decoder; beside {encoder}, methods with inputs are: {found}")
+    return names[0]
 
 
 def _check(vocabulary: int | None, prompts: Sequence[Sequence[int]]) -> None:

@@ -109,8 +109,11 @@ def shown(text: str) -> str:
     >>> shown("a\n\u202eb")
     'a⏎<U+202E>b'
     """
-    cut = text[:_LONGEST] + ("…" if len(text) > _LONGEST else "")
-    return "".join(_shown(character) for character in cut)
+    return visible(text[:_LONGEST] + ("…" if len(text) > _LONGEST else ""))
+
+
+def visible(text: str) -> str:
+    return "".join(_shown(character) for character in text)
 
 
 def _shown(character: str) -> str:

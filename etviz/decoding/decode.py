@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,24 +12,21 @@ from tqdm.auto import tqdm
 
 from etviz.artifacts.kl_base import read_kl_base
 from etviz.artifacts.scratch import Scratch
-from etviz.calls.driver import Call, Driver
-from etviz.calls.session import Session, open_session
+from etviz.calls.driver import Driver
+from etviz.calls.session import open_session
 from etviz.calls.tokens import tokenizer_of
 from etviz.decoding.base import against, prompts_of
-from etviz.decoding.forced import follow
+from etviz.decoding.one_prompt import decode_one
 from etviz.decoding.result import Decode
-from etviz.decoding.sequence import Decoded, Position
-from etviz.errors import ArtifactError, PairingError, UsageError, checked
-from etviz.pipeline.lower import flatten
+from etviz.decoding.sequence import Decoded
+from etviz.errors import ArtifactError, UsageError, checked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import torch
+    from collections.abc import Sequence
 
     from etviz.calls.driver import Make
-
-    Own = Callable[[torch.Tensor], Any]
+    from etviz.calls.tokens import Tokenizer
+    from etviz.decoding.one_prompt import Own
 
 
 @checked
@@ -40,7 +37,9 @@ def decode(
     tokenizer: Any = None,
     reference: Any = None,
     steps: int = 32,
-    driver: Driver | Make | None = None,
+    driver: Driver | Make | Sequence[Any] | None = None,
+    encoder: str | None = None,
+    sources: Any = None,
     forced: bool = True,
     log: str = "auto",
     noise: bool = True,
@@ -73,7 +72,11 @@ def decode(
         Number of tokens that the reference generates after each prompt.
     driver
         A function ``(ids, position) -> arguments`` that makes a call of one token, or an `etviz.Driver`; by default
-        what the program's inputs tell.
+        what the program's inputs tell. A list has one for each prompt.
+    encoder, sources
+        The method that reads speech or another source, and its arguments for each prompt (one prompt serves all). The
+        decoders of both sides take what the runtime's encoder gives; `Decode.encoder` compares the encoder. Then
+        `driver` is called with the encoder's outputs too, and `reference` with the source.
     forced
         False ends each prompt at the first token that differs, as free generation does.
     log
@@ -115,114 +118,31 @@ def decode(
     if base is not None:
         ids, steps, reference = prompts_of(base, prompts), 0, None
     else:
-        ids = [words.ids(prompt, number) for number, prompt in enumerate(listed(prompts))]
+        ids, sources = ids_of(words, prompts, encoder, sources)
     folder = Scratch()
-    session = open_session(program, ids, steps, driver, Path(folder.name), method, strict, timeout, lowering)
+    given = (driver, Path(folder.name), method, strict, timeout, lowering, encoder, sources)
+    session = open_session(program, ids, steps, *given)
     own = None if reference is None else _logits_function(reference)
     found = []
     for number, prompt in enumerate(tqdm(ids, desc="etviz", unit="prompt", leave=False)):
-        decoded = _decode(session, prompt, steps, prefill, own, number)
+        decoded = decode_one(session, number, prompt, steps, prefill, own)
         decoded = decoded if base is None else against(decoded, base, number)
         found.append(decoded if forced else _until_flip(decoded))
-    run = Decode(session, found, words, folder, foreign=own is not None or base is not None)
+    run = Decode(session, found, words, folder, own=own, foreign=own is not None or base is not None)
     if noise:
         run.compute_noise()
     return run
 
 
-def _decode(
-    session: Session, prompt: Sequence[int], steps: int, prefill: int | None, own: Own | None, number: int
-) -> Decoded:
-    import torch
-
-    driver, needed = session.driver, len(prompt) + max(steps - 1, 0)
-    if driver.room is not None and needed > driver.room:
-        raise UsageError(
-            f"prompt {number} has {len(prompt)} tokens, and {steps} follow; the program has room for {driver.room}"
-        )
-    writer = _Writer(driver, list(prompt), len(prompt) + steps, list(driver.prefill(prompt, prefill)), own)
-    try:
-        peak = follow(session.replay, writer.ask)
-    except PairingError as error:
-        if len(writer.calls) < 2:
-            raise
-        raise UsageError(_ended(number, writer.calls[-1].position, needed, error)) from error
-    runtime = session.runtime(writer.calls)
-    positions = writer.positions()
-    if not positions:
-        raise UsageError(f"prompt {number} has one token; give steps=1 or more")
-    places = [(item.call, item.row) for item in positions]
-    expected = torch.stack([writer.outputs[call][row] for call, row in places])
-    if own is not None:
-        whole = _own(own, writer.ids, expected.shape[1])
-        expected = torch.stack([whole[item.position] for item in positions])
-    return Decoded(
-        tuple(writer.ids),
-        len(prompt),
-        tuple(writer.calls),
-        tuple(positions),
-        expected,
-        torch.stack([runtime[call][row] for call, row in places]),
-        peak=peak,
-    )
-
-
-@dataclass(slots=True)
-class _Writer:
-    """`length` is the number of ids at the end, `waiting` holds the next calls."""
-
-    driver: Driver
-    ids: list[int]
-    length: int
-    waiting: list[Call]
-    own: Own | None
-    calls: list[Call] = field(default_factory=list)
-    outputs: list[torch.Tensor] = field(default_factory=list)
-
-    def ask(self, last: torch.Tensor | None) -> list[Any] | None:
-        if last is not None:
-            self.outputs.append(last)
-            if not self.waiting and len(self.ids) < self.length:
-                self._choose(last)
-        if not self.waiting:
-            return None
-        self.calls.append(self.waiting.pop(0))
-        return flatten(self.calls[-1].inputs)
-
-    def _choose(self, last: torch.Tensor) -> None:
-        import torch
-
-        row = rows_of(self.calls[-1], last)[-1][1]
-        logits = last[row] if self.own is None else _own(self.own, self.ids, last.shape[1])[-1]
-        self.ids.append(int(torch.nan_to_num(logits, -torch.inf).argmax()))
-        if len(self.ids) < self.length:
-            self.waiting.append(self.driver.step(self.ids, len(self.ids) - 1))
-
-    def positions(self) -> list[Position]:
-        """If several calls give a position's logits, the first ones count."""
-        found: dict[int, Position] = {}
-        for at, (call, logits) in enumerate(zip(self.calls, self.outputs, strict=True)):
-            for position, row in rows_of(call, logits):
-                if position < len(self.ids) - 1:
-                    found.setdefault(position, Position(at, row, position))
-        return list(found.values())
-
-
-def rows_of(call: Call, logits: torch.Tensor) -> list[tuple[int, int]]:
-    """``(position, row of the logits)``."""
-    count, rows = len(call.ids), len(logits)
-    if rows >= count:
-        return [(call.position + row, row) for row in range(count)]
-    if rows == 1:
-        return [(call.position + count - 1, 0)]
-    raise UsageError(f"a call with {count} tokens returns {rows} rows of logits; expected one for each, or one")
-
-
-def _ended(number: int, position: int, needed: int, error: PairingError) -> str:
-    return (
-        f"prompt {number}: the program can't go on at position {position}, and {needed} positions are needed; its "
-        f"context may be that long: give a shorter prompt or fewer steps ({error})"
-    )
+def ids_of(words: Tokenizer, prompts: Any, encoder: str | None = None, sources: Any = None) -> tuple[Any, Any]:
+    """Token ids and sources by prompt; one prompt serves all sources."""
+    if (encoder is None) != (sources is None):
+        raise UsageError("encoder names the method that reads the sources: give both, or none")
+    ids = [words.ids(prompt, number) for number, prompt in enumerate(listed(prompts))]
+    if sources is None:
+        return ids, None
+    sources = sources if isinstance(sources, list) else [sources]
+    return (ids * len(sources) if len(ids) == 1 else ids), sources
 
 
 def listed(prompts: Any) -> list[Any]:
@@ -254,25 +174,6 @@ def _from_folder(path: Path) -> Own:
     except Exception as error:
         problem = f"transformers can't read a model in it ({type(error).__name__}: {str(error)[:200]})"
         raise ArtifactError(path, problem, "name a folder with config.json and safetensors") from error
-
-
-def _own(function: Own, ids: Sequence[int], vocabulary: int) -> torch.Tensor:
-    import torch
-
-    try:
-        with torch.no_grad():
-            found = function(torch.tensor([list(ids)]))
-    except Exception as error:
-        raise UsageError(f"reference: it fails on {len(ids)} ids: {type(error).__name__}: {error}") from error
-    found = getattr(found, "logits", found)
-    if not isinstance(found, torch.Tensor) or not found.is_floating_point():
-        raise UsageError(f"reference: it must return logits, found {type(found).__name__}")
-    rows = found.detach().float().reshape(-1, found.shape[-1])
-    if rows.shape != (len(ids), vocabulary):
-        raise UsageError(
-            f"reference: expected logits of {len(ids)} positions and {vocabulary} tokens, found {list(found.shape)}"
-        )
-    return rows
 
 
 def _until_flip(found: Decoded) -> Decoded:

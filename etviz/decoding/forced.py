@@ -33,6 +33,24 @@ def follow(replay: Replay, ask: Follow) -> int:
     return evaluator.limits.peak
 
 
+def logits_of_calls(replay: Replay, calls: Sequence[Sequence[Any]]) -> list[torch.Tensor]:
+    """The reference's logits of calls that follow one another."""
+    found, waiting = list[torch.Tensor](), iter(calls)
+
+    def ask(last: torch.Tensor | None) -> Sequence[Any] | None:
+        found.extend(() if last is None else (last,))
+        return next(waiting, None)
+
+    follow(replay, ask)
+    return found
+
+
+@question
+def outputs_of(replay: Replay, runs: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """The reference's outputs of each run, each from the initial state."""
+    return [list(replay.fresh().run(inputs, replay=False)) for inputs in runs]
+
+
 @question
 def noise_of_logits(
     replay: Replay,

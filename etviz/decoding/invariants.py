@@ -17,8 +17,9 @@ from etviz.calls.driver import Call, Driver
 from etviz.calls.lint import Form
 from etviz.calls.session import Session, open_session
 from etviz.calls.tokens import tokenizer_of
-from etviz.decoding.decode import listed, rows_of
+from etviz.decoding.decode import ids_of
 from etviz.decoding.forced import noise_of_logits
+from etviz.decoding.one_prompt import rows_of
 from etviz.errors import ExecutionError, UsageError, checked
 from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.values import flat_values
@@ -95,6 +96,8 @@ def invariants(
     prompts: Any,
     *,
     driver: Driver | Make | Sequence[Any] | None = None,
+    encoder: str | None = None,
+    sources: Any = None,
     tokenizer: Any = None,
     method: str | None = None,
     strict: bool = False,
@@ -110,11 +113,8 @@ def invariants(
 
     Parameters
     ----------
-    program, prompts, tokenizer, method, strict, timeout, lowering
+    program, prompts, driver, encoder, sources, tokenizer, method, strict, timeout, lowering
         As for `etviz.decode`.
-    driver
-        As for `etviz.decode`; a list with a driver for each prompt where sequences differ by more than their tokens,
-        such as the encoder's output.
 
     Raises
     ------
@@ -130,25 +130,16 @@ def invariants(
     >>> etviz.invariants("model.pte", [[1, 5, 9]]).summary()  # doctest: +SKIP
     """
     words = tokenizer_of(tokenizer)
-    ids = [words.ids(prompt, number) for number, prompt in enumerate(listed(prompts))]
-    drivers: list[Any] = list(driver) if isinstance(driver, (list, tuple)) else [driver] * len(ids)
-    if len(drivers) != len(ids):
-        raise UsageError(f"driver has {len(drivers)} functions for {len(ids)} prompts; give one, or one for each")
+    ids, sources = ids_of(words, prompts, encoder, sources)
     with Scratch() as scratch:
-        session = open_session(program, ids, 0, drivers[0], Path(scratch), method, strict, timeout, lowering)
-        made = [_like(session.driver, each, drivers[0]) for each in drivers]
+        given = (driver, Path(scratch), method, strict, timeout, lowering, encoder, sources)
+        session = open_session(program, ids, 0, *given)
         checker = _Checker(session)
         rows: list[dict[str, Any]] = []
         for number in tqdm(range(len(ids)), desc="etviz", unit="prompt", leave=False):
-            for found in _all(checker, made, ids, number):
+            for found in _all(checker, session.drivers, ids, number):
                 rows.append({"prompt": number, **found})
     return Invariants(pd.DataFrame(rows, columns=list(COLUMNS)))
-
-
-def _like(driver: Driver, make: Any, first: Any) -> Driver:
-    if make is None or make is first:
-        return driver
-    return make if isinstance(make, Driver) else replace(driver, make=make)
 
 
 def _all(checker: _Checker, drivers: Sequence[Driver], prompts: Sequence[Sequence[int]], number: int) -> Iterator[Any]:

@@ -15,12 +15,15 @@ import torch
 
 from etviz.artifacts.files import whole_file
 from etviz.artifacts.scratch import Scratch
+from etviz.calls.driver import of_module
 from etviz.calls.logits import logits_of
 from etviz.calls.session import open_session
 from etviz.calls.tokens import tokenizer_of
-from etviz.decoding.decode import listed, rows_of
+from etviz.decoding.decode import listed
 from etviz.decoding.forced import noise_of_logits
 from etviz.decoding.measures import measures
+from etviz.decoding.one_prompt import rows_of
+from etviz.decoding.transcripts import word_error_rate
 from etviz.errors import EtvizError, UsageError, checked
 from etviz.evaluation.replay import Replay, question
 from etviz.explain.stages.stages import ProgramForm
@@ -44,27 +47,6 @@ _STYLE: Final = (
     "td:first-child,th:first-child{text-align:left}"
     "tr.first{background:#fdecea;font-weight:600}pre{white-space:pre-wrap;background:#f6f6f6;padding:1em}"
 )
-
-
-def word_error_rate(reference: str, text: str) -> float:
-    """Substitutions, deletions and insertions over the number of words of the reference.
-
-    The edit distance of V. I. Levenshtein (1966), over words. NaN for a reference without words.
-
-    Examples
-    --------
-    >>> word_error_rate("the cat sat", "the bat sat down")
-    0.6666666666666666
-    """
-    wanted, found = reference.split(), text.split()
-    if not wanted:
-        return math.nan
-    row = list(range(len(found) + 1))
-    for at, word in enumerate(wanted, 1):
-        diagonal, row[0] = row[0], at
-        for place, other in enumerate(found, 1):
-            diagonal, row[place] = row[place], min(diagonal + (word != other), row[place] + 1, row[place - 1] + 1)
-    return row[-1] / len(wanted)
 
 
 class PortCard:
@@ -208,6 +190,7 @@ def port_card(
         raise UsageError(f"prompt must be one prompt, found {len(found)}")
     ids = words.ids(found[0], 0)
     with Scratch() as scratch:
+        driver = of_module(model, len(ids)) if driver is None else driver  # whose arguments the eager model takes too
         session = open_session(copy.deepcopy(model), [ids], 0, driver, Path(scratch), None, strict, timeout, lowering)
         calls = tuple(session.driver.prefill(ids, 1))
         if inputs is None:

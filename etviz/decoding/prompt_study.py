@@ -1,4 +1,4 @@
-"""`etviz.decode.kl` and `etviz.decode.perplexity` are tasks of `etviz.study`."""
+"""`etviz.decode.kl`, `etviz.decode.perplexity` and `etviz.decode.wer` are tasks of `etviz.study`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from etviz.artifacts.scratch import Scratch
 from etviz.calls.session import open_session
 from etviz.calls.tokens import tokenizer_of
-from etviz.decoding.decode import decode, listed
+from etviz.decoding.decode import decode, ids_of
 from etviz.decoding.measures import with_errors
 from etviz.errors import EtvizError, UsageError
 from etviz.evidence.executors import executor_of
@@ -30,7 +30,16 @@ COLUMNS: Final = (
     *("status", "reason", "positions", "kl", "kl_p99", "perplexity_reference", "perplexity_runtime", "perplexity"),
     *("flips", "faulty_flips", "first_fault"),
 )
-_WHOLE: Final = ("positions", "flips", "faulty_flips", "first_fault")
+_WORDS: Final = ("words", "errors", "wer", "wer_reference")
+_WHOLE: Final = ("positions", "flips", "faulty_flips", "first_fault", "words", "errors")
+_SPOKEN: Final = ("expected", "stop", "normalize")
+_EACH: Final = ("sources", "expected", "driver")
+"""Options with an item for each prompt."""
+_SAID: Final = {
+    "kl": "KL divergence in nats: mean",
+    "perplexity": "Perplexity, runtime over reference: mean",
+    "wer": "Word error rate of the runtime:",
+}
 _CHUNKS: Final = 4
 """Chunks of prompts for each worker."""
 
@@ -44,7 +53,8 @@ class PromptStudy:
         A row for each prompt: ``status`` (``compared`` or ``failed``) and ``reason``; number of ``positions``; ``kl``
         (mean, nats) and ``kl_p99``; ``perplexity_reference`` and ``perplexity_runtime``, and their ratio
         ``perplexity``; ``flips``, ``faulty_flips`` (which noise does not explain), and ``first_fault`` (the step, NA
-        without one).
+        without one). With the task ``wer`` also ``words``, ``errors``, ``wer`` and ``wer_reference`` of
+        `Decode.transcripts`.
     """
 
     def __init__(self, task: TokenTask, pte: str, ids: Sequence[list[int]], inputs: pd.DataFrame, folder: Any) -> None:
@@ -53,24 +63,30 @@ class PromptStudy:
 
     @property
     def statistics(self) -> pd.DataFrame:
-        """Mean over the prompts of ``kl`` and of ``perplexity``, each with its standard error."""
+        """Mean over the prompts of ``kl`` and of ``perplexity``, each with its standard error.
+
+        With the task ``wer``, that too: the errors of all prompts over their words.
+        """
         rows = self.inputs[self.inputs["status"] == COMPARED]
         names = ("kl", "perplexity")
         found = [with_errors(rows[name].to_numpy(float), {name: lambda values: values.mean(0)}) for name in names]
+        if self._task.name == "wer":
+            both = rows[["errors", "words"]].to_numpy(float)
+            found.append(with_errors(both, {"wer": lambda values: values[..., 0].sum(0) / values[..., 1].sum(0)}))
         return pd.concat(found)
 
     def worst_inputs(self, n: int = 5, by: str = "") -> pd.DataFrame:
         """Rows of `inputs`, largest first; `UsageError` if `by` is no column of numbers."""
-        by = by or self._task.name
-        if by not in COLUMNS[2:]:
-            raise UsageError(f"by must be one of {', '.join(COLUMNS[2:])}; found {by!r}")
+        by, known = by or self._task.name, self._task.columns[2:]
+        if by not in known:
+            raise UsageError(f"by must be one of {', '.join(known)}; found {by!r}")
         return self.inputs.sort_values(by, ascending=False, kind="stable").head(n)
 
     def open_input(self, index: int) -> Decode:
         """Decode one prompt again; `UsageError` if there is none."""
         if isinstance(index, bool) or not hasattr(index, "__index__") or not 0 <= int(index) < len(self._ids):
             raise UsageError(f"there is no prompt {index!r}; there are {len(self._ids)}, numbered from 0")
-        return decode(self._pte, [self._ids[int(index)]], **self._task.options)
+        return decode(self._pte, [self._ids[int(index)]], **self._task.of_decode([int(index)]))
 
     def summary(self) -> str:
         """The task with its standard error, faults, and the worst prompt."""
@@ -78,8 +94,7 @@ class PromptStudy:
         lines = [f"{len(self.inputs)} prompts: {len(rows)} compared, {len(self.inputs) - len(rows)} failed."]
         if len(rows):
             value, error = self.statistics.loc[self._task.name]
-            what = {"kl": "KL divergence in nats", "perplexity": "Perplexity, runtime over reference"}[self._task.name]
-            lines.append(f"{what}: mean {value:.4g} ± {error:.1g}.")
+            lines.append(f"{_SAID[self._task.name]} {value:.4g} ± {error:.1g}.")
             faults = int(rows["first_fault"].notna().sum())
             lines.append(f"{faults} prompts have a step that noise does not explain.")
             worst = self.worst_inputs(1)
@@ -107,6 +122,21 @@ class TokenTask:
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return COLUMNS + (_WORDS if self.name == "wer" else ())
+
+    def of_decode(self, prompts: Sequence[int]) -> dict[str, Any]:
+        """The options of `etviz.decode` for some of the prompts."""
+        return {name: value for name, value in self.some(prompts).items() if name not in _SPOKEN}
+
+    def some(self, prompts: Sequence[int]) -> dict[str, Any]:
+        found = dict(self.options)
+        for name in _EACH:
+            if isinstance(found.get(name), (list, tuple)):
+                found[name] = [found[name][at] for at in prompts]
+        return found
+
     def __call__(self, **options: Any) -> TokenTask:
         return replace(self, options={**self.options, **options})
 
@@ -114,35 +144,48 @@ class TokenTask:
         self, program: Any, prompts: Any, executor: Executor | int | str | None, **lowering: Any
     ) -> PromptStudy:
         words = tokenizer_of(self.options.get("tokenizer"))
-        ids = [words.ids(prompt, number) for number, prompt in enumerate(listed(prompts))]
+        if wrong := [name for name in _SPOKEN if name in self.options and self.name != "wer"]:
+            raise UsageError(f"{', '.join(wrong)}: only the task wer takes it")
+        encoder, driver = self.options.get("encoder"), self.options.get("driver")
+        ids, sources = ids_of(words, prompts, encoder, self.options.get("sources"))
+        expected = self.options.get("expected")
+        if expected is not None and (isinstance(expected, str) or len(expected) != len(ids)):
+            raise UsageError(f"expected must be a list with the text of each of the {len(ids)} prompts")
         folder, method, strict = Scratch(), lowering.pop("method"), bool(lowering.pop("strict"))
         given = {name: value for name, value in lowering.items() if value is not None}
         timeout = given.pop("timeout", None)
-        steps, driver = self.options.get("steps", 32), self.options.get("driver")
-        session = open_session(program, ids, steps, driver, Path(folder.name), method, strict, timeout, given)
+        opened = (driver, Path(folder.name), method, strict, timeout, given, encoder, sources)
+        session = open_session(program, ids, self.options.get("steps", 32), *opened)
         options = {**self.options, "method": session.subject.method, "timeout": timeout}
+        task = replace(self, options=options if sources is None else {**options, "sources": sources})
         pte, rows = str(session.subject.pte), list[Any]([None] * len(ids))
         with (
             executor_of(executor, len(ids)) as (pool, width),
             tqdm(total=len(ids), desc="study", unit="prompt", leave=False, delay=1) as bar,
         ):
             pieces = [piece for piece in np.array_split(np.arange(len(ids)), _CHUNKS * width) if len(piece)]
-            asked = {pool.submit(_measured, pte, [ids[at] for at in piece], options): piece for piece in pieces}
+            asked = {}
+            for piece in pieces:
+                own = replace(task, options=task.some(piece.tolist()))
+                asked[pool.submit(_measured, pte, [ids[at] for at in piece], own)] = piece
             for done in as_completed(asked):
                 for at, row in zip(asked[done], done.result(), strict=True):
                     rows[at] = row
                 bar.update(len(asked[done]))
-        table = pd.DataFrame(rows, columns=list(COLUMNS))
+        table = pd.DataFrame(rows, columns=list(self.columns))
         table.index.name = "input"
-        table = table.astype(dict.fromkeys(_WHOLE, "Int64"))
-        return PromptStudy(replace(self, options=options), pte, ids, table, (folder, session))
+        table = table.astype({name: "Int64" for name in _WHOLE if name in table})
+        return PromptStudy(task, pte, ids, table, (folder, session))
 
 
-def _measured(pte: str, prompts: Sequence[list[int]], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _measured(pte: str, prompts: Sequence[list[int]], task: TokenTask) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for ids in prompts:
+    for number, ids in enumerate(prompts):
+        own = task.some([number])
         try:
-            run = decode(pte, [ids], **options)
+            run = decode(pte, [ids], **task.of_decode([number]))
+            spoken = {name: own[name] for name in _SPOKEN if name in own}
+            words = run.transcripts(**spoken).iloc[0] if task.name == "wer" else {}
         except EtvizError as error:
             found.append({"status": FAILED, "reason": str(error)})
             continue
@@ -151,11 +194,12 @@ def _measured(pte: str, prompts: Sequence[list[int]], options: Mapping[str, Any]
         row |= {f"perplexity_{side}": both[side] for side in ("reference", "runtime")}
         row |= {"flips": int((~run.steps["agrees"]).sum()), "faulty_flips": len(run.faulty_flips)}
         row["first_fault"] = None if fault is None else int(fault["step"])
+        row |= {name: words[name] for name in _WORDS if name in words}
         found.append({"status": COMPARED, "reason": "", **row})
     return found
 
 
-for _name in ("kl", "perplexity"):
+for _name in _SAID:
     setattr(decode, _name, TokenTask(_name))
 
 __all__ = ["PromptStudy", "TokenTask", "decode"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
+import torch
 from tqdm.auto import tqdm
 
 from etviz.analysis.analysis import Analysis
 from etviz.artifacts.files import check_target, whole_file
+from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
+from etviz.calls.driver import ends_of
 from etviz.calls.logits import logits_of
 from etviz.decoding.cache import caches, first_beyond, table
-from etviz.decoding.forced import noise_of_logits
+from etviz.decoding.forced import logits_of_calls, noise_of_logits, outputs_of
 from etviz.decoding.measures import PERCENTILES, measures, share, with_errors
+from etviz.decoding.transcripts import transcripts
 from etviz.decoding.view import Card, DecodeView
-from etviz.errors import UsageError
+from etviz.errors import EtvizError, UsageError
 from etviz.explain.attribution.shares import TOLERANCE
 from etviz.inspection import Inspection
 from etviz.loading.load import read
@@ -31,12 +35,12 @@ from etviz.view.pages.report import check_tensors
 from etviz.view.widget.shown import Shown
 
 if TYPE_CHECKING:
-    import torch
-
     from etviz.calls.driver import Call
     from etviz.calls.session import Session
     from etviz.calls.tokens import Tokenizer
+    from etviz.decoding.one_prompt import Own
     from etviz.decoding.sequence import Decoded
+    from etviz.evidence.subject import Subject
     from etviz.explain.attribution.shares import Progress
 
 _LARGEST: Final = 2 << 30
@@ -99,14 +103,28 @@ class Decode(Shown):
         tokenizer: Tokenizer,
         folder: Scratch,
         *,
+        own: Own | None = None,
         foreign: bool = False,
     ) -> None:
         self.sequences = tuple(sequences)
+        self._own = own
         self._foreign = foreign  # the reference is not the program's own
         self._session, self._tokenizer, self._folder = session, tokenizer, folder
         self._inspections: dict[tuple[int, int], Inspection] = {}
         self._cache: tuple[int, pd.DataFrame] | None = None
         super().__init__(DecodeView(self))
+
+    @cached_property
+    def encoder(self) -> Inspection | None:
+        """The Inspection of the encoder, with an execution for each source; None for a program without one.
+
+        `UsageError` if the log would be too large; `ExecutionError` if the run fails.
+        """
+        found = self._session.encoder
+        if found is None:
+            return None
+        what = f"the encoder's {_times(len(found.sources), 'execution')} have to be logged"
+        return self._logged(found.subject, found.sources, f"{found.subject.title}, encoder", what, "Give fewer sources")
 
     def compute_noise(self) -> None:
         """Measure the noise of the logits, unless it is known; `PairingError` if the reference can't be evaluated."""
@@ -152,9 +170,22 @@ class Decode(Shown):
     @property
     def level(self) -> str:
         """``bad`` if rounding does not explain a row of `steps`, ``unknown`` if the noise is not known, else ``ok``."""
-        if self._at_fault.any():
-            return "bad"
-        return "unknown" if bool(self._steps["severity"].isna().any()) else "ok"
+        levels = {self._about_encoder[0], "bad" if self._at_fault.any() else "ok"}
+        unknown = bool(self._steps["severity"].isna().any()) or bool(levels & {"unknown", "warn"})
+        return "bad" if "bad" in levels else "unknown" if unknown else "ok"
+
+    @property
+    def _about_encoder(self) -> tuple[str, str]:
+        """Level and verdict; it is compared when the noise is measured, or when someone asks for it."""
+        if self._session.encoder is None:
+            return "ok", ""
+        if "encoder" not in self.__dict__ and bool(self._steps["severity"].isna().any()):
+            return "unknown", "not compared yet; run.encoder compares it"
+        try:
+            digest = self.encoder.analysis.digest if self.encoder is not None else None
+        except EtvizError as error:
+            return "unknown", f"not compared: {error}"
+        return ("ok", "") if digest is None else (digest.level, digest.verdict)
 
     def told_steps(self) -> pd.DataFrame:
         steps = self.steps
@@ -234,6 +265,67 @@ class Decode(Shown):
         """Share of rows at which the best tokens agree: ``top1``, with its standard error."""
         return pd.DataFrame.from_dict({"top1": share(self._steps["agrees"].to_numpy(dtype=float))}, orient="index")
 
+    @cached_property
+    def encoder_kl(self) -> pd.Series[float]:
+        """What the encoder's differences do to the logits: KL divergence in nats, by row of `steps`.
+
+        It is that of the reference's decoder with the runtime's encoder from the one with the reference's. Empty
+        without an encoder, without its reference, and with a `reference` of another kind.
+        """
+        replay = None if self.encoder is None else self.encoder.analysis.findings.compared.replay
+        if replay is None or self._session.encoder is None or self._foreign:
+            return pd.Series(dtype="float64")
+        found: list[float] = []
+        for number, outputs in enumerate(outputs_of(replay, self._session.encoder.sources)):
+            driver, item = self._session.make(number, outputs), self.sequences[number]
+            exact = logits_of_calls(
+                self._session.replay, [flatten(driver.call(call.ids, call.position).inputs) for call in item.calls]
+            )
+            rows = torch.stack([exact[place.call][place.row] for place in item.positions])
+            found += measures(rows, item.reference, [item.ids[place.position + 1] for place in item.positions])[
+                "kl"
+            ].tolist()
+        return pd.Series(found, dtype="float64")
+
+    def transcripts(
+        self,
+        expected: Sequence[str] | None = None,
+        *,
+        stop: int | Sequence[int] | None = None,
+        normalize: Callable[[str], str] | None = None,
+    ) -> pd.DataFrame:
+        """What each side writes on its own after each prompt, and its word error rate.
+
+        Unlike in `steps`, the runtime goes on from its own tokens. That takes as many executions as it has tokens which
+        the reference would not choose.
+
+        Parameters
+        ----------
+        expected
+            The right text for each prompt; by default what the reference writes.
+        stop
+            Tokens that end a text; by default those of the program's ``get_eos_ids`` or ``get_eos_id``.
+        normalize
+            Applied to all texts before their words are compared, for example `str.lower`.
+
+        Returns
+        -------
+        DataFrame
+            A row for each prompt: ``transcript`` (the right text), ``reference`` and ``runtime`` (what they write),
+            ``words``, ``errors_reference`` and ``errors`` of the runtime (substitutions, deletions and insertions of
+            words), ``wer_reference`` and ``wer`` (errors over words).
+
+        Raises
+        ------
+        UsageError
+            Without a tokenizer or generated tokens, or if `expected` has another length.
+        ExecutionError
+            If a run fails.
+        """
+        ends = ends_of(read_program(self._session.subject.pte)) if stop is None else stop
+        stops = [ends] if isinstance(ends, int) else list(ends)
+        return transcripts(self._session, self.sequences, self._tokenizer, self._own, expected, stops, normalize)
+
     def logits(self, row: int) -> tuple[torch.Tensor, torch.Tensor]:
         """``(reference, runtime)`` logits of a row of `steps`, shape [vocabulary].
 
@@ -251,6 +343,9 @@ class Decode(Shown):
         flips = ~steps["agrees"]
         fault, count = self.first_fault, int(flips.sum())
         lines = [self._headline(fault)]
+        level, encoder = self._about_encoder
+        if encoder:
+            lines.insert(0 if level == "bad" else 1, f"Encoder: {encoder}")
         explained = int((flips & steps["explained"].fillna(value=False).astype(bool)).sum())
         agreed = self.agreement.loc["top1"]
         text = f"The best tokens agree at {len(steps) - count} of {len(steps)} positions"
@@ -264,6 +359,9 @@ class Decode(Shown):
         )
         both = f"{_of(perplexity, 'reference')} at the reference, {_of(perplexity, 'runtime')} at the runtime"
         lines.append(f"Perplexity: {both}, ratio {_of(perplexity, 'ratio')}.")
+        if level != "unknown" and len(added := self.encoder_kl):
+            said = f"mean {added.mean():.3g}, largest {added.max():.3g} nats"
+            lines.append(f"The encoder's differences alone change the reference's logits by a KL divergence of {said}.")
         return "\n".join(lines)
 
     def _headline(self, fault: pd.Series[Any] | None) -> str:
@@ -271,7 +369,8 @@ class Decode(Shown):
         if fault is None and bool(steps["severity"].isna().any()):
             return "The noise of the logits is not known, so no flip can be judged: compute_noise() measures it."
         if fault is None:
-            return "Noise explains every difference of the logits."
+            given = "" if self._session.encoder is None else ", given what the runtime's encoder returned"
+            return f"Noise explains every difference of the logits{given}."
         place = f"prompt {fault['prompt']}, step {fault['step']}, position {fault['position']}"
         if self._foreign and pd.notna(fault["kl"]):
             return (
@@ -298,22 +397,25 @@ class Decode(Shown):
         if (prompt, step) not in self._inspections:
             session = self._session
             runs = [flatten(call.inputs) for call in self._calls(step, prompt)]
-            needed = len(runs) * session.subject.buffer_bytes
-            if needed > _LARGEST:
-                raise UsageError(
-                    f"step {step} needs {needed:,} bytes: its {len(runs)} calls have to be logged, since a call finds "
-                    f"the cache that earlier calls left; the limit is {_LARGEST:,}. Ask for an earlier step, or feed "
-                    "the prompt in fewer calls (prefill=)"
-                )
-            folder = Scratch()
-            run = session.subject.run(runs, Path(folder.name), session.timeout)
-            artifacts = session.subject.pair(run).artifacts
             title = f"{session.subject.title}, step {step}" + (f" of prompt {prompt}" if prompt else "")
-            given = [tuple(values) for values in runs]
-            method = session.subject.method
-            findings = read(artifacts, given, method, 1e-6, ran_here=True, title=title, keep_alive=folder)
-            self._inspections[prompt, step] = Inspection(Analysis(findings))
+            why = (
+                f"step {step} needs its {len(runs)} calls logged, since a call finds the cache that earlier calls left",
+                "Ask for an earlier step, or feed the prompt in fewer calls (prefill=)",
+            )
+            self._inspections[prompt, step] = self._logged(session.subject, runs, title, *why)
         return self._inspections[prompt, step]
+
+    def _logged(
+        self, subject: Subject, runs: Sequence[Sequence[Any]], title: str, what: str, advice: str
+    ) -> Inspection:
+        needed = len(runs) * subject.buffer_bytes
+        if needed > _LARGEST:
+            raise UsageError(f"{what}: that takes {needed:,} bytes, and the limit is {_LARGEST:,}. {advice}")
+        folder = Scratch()
+        artifacts = subject.pair(subject.run(runs, Path(folder.name), self._session.timeout)).artifacts
+        given = [tuple(values) for values in runs]
+        findings = read(artifacts, given, subject.method, 1e-6, ran_here=True, title=title, keep_alive=folder)
+        return Inspection(Analysis(findings))
 
     def why(self, step: int, prompt: int = 0) -> pd.DataFrame:
         """The share of each instruction, of this call and of those before it, in the shift of a step's margin.
@@ -345,8 +447,6 @@ class Decode(Shown):
 
     def attribute(self, step: int, prompt: int, progress: Progress | None = None) -> pd.DataFrame:
         """As `why`; shows the shares in the view."""
-        import torch
-
         sequence, at = self._compared(step, prompt)
         row = sequence.positions[at].row
         best = int(sequence.reference[at].argmax())

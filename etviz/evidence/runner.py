@@ -91,8 +91,8 @@ def study(
     task
         Task metrics: a function of the expected outputs, the runtime's outputs and the label that returns a number, one
         of ``top1``, ``top5``, ``margin``, ``kl``, ``accuracy``, a list of these, or a dict by name. Expected are the
-        outputs of the float model where it is known, otherwise the reference's. With ``etviz.decode.kl`` or
-        ``etviz.decode.perplexity``, `inputs` are prompts, and the result is an `etviz.PromptStudy`; call the task for
+        outputs of the float model where it is known, otherwise the reference's. With ``etviz.decode.kl``,
+        ``.perplexity`` or ``.wer``, `inputs` are prompts, and the result is an `etviz.PromptStudy`; call the task for
         options: ``etviz.decode.kl(tokenizer=…, steps=64)``.
     labels
         One for each input, if the items have none.

@@ -16,7 +16,7 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
 from torch import nn
 
 import etviz
-from etviz.decoding.port_card import word_error_rate
+from etviz.decoding.transcripts import word_error_rate
 from etviz.errors import UsageError
 from tests.calls.decoders import ROOM, WIDTH, WORDS, Decoder, Listener, hearing
 

@@ -1,0 +1,148 @@
+"""One prompt at reference and runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from etviz.decoding.forced import follow
+from etviz.decoding.sequence import Decoded, Position
+from etviz.errors import PairingError, UsageError
+from etviz.pipeline.lower import flatten
+
+if TYPE_CHECKING:
+    from etviz.calls.driver import Call, Driver
+    from etviz.calls.session import Session
+
+Own = Callable[[torch.Tensor], Any]
+"""A reference of another kind: ``ids -> logits``."""
+
+
+def decode_one(
+    session: Session,
+    number: int,
+    prompt: Sequence[int],
+    steps: int,
+    prefill: int | None,
+    own: Own | None,
+    *,
+    fed: Sequence[int] = (),
+    stops: Collection[int] = (),
+) -> Decoded:
+    """`fed` are tokens after the prompt, in place of the reference's first ones; it chooses none after a stop."""
+    driver, needed = session.drivers[number], len(prompt) + max(steps - 1, 0)
+    if own is not None and session.encoder is not None:
+        own = partial(_from_source, own, session.encoder.sources[number])
+    if driver.room is not None and needed > driver.room:
+        raise UsageError(
+            f"prompt {number} has {len(prompt)} tokens, and {steps} follow; the program has room for {driver.room}"
+        )
+    ids, waiting = [*prompt, *fed], list(driver.prefill(prompt, prefill))
+    waiting += [driver.step(ids[: at + 1], at) for at in range(len(prompt), len(ids))]
+    writer = _Writer(driver, ids, len(prompt) + steps, waiting, own, stops)
+    try:
+        peak = follow(session.replay, writer.ask)
+    except PairingError as error:
+        if len(writer.calls) < 2:
+            raise
+        raise UsageError(_ended(number, writer.calls[-1].position, needed, error)) from error
+    runtime = session.runtime(writer.calls)
+    positions = writer.positions()
+    if not positions:
+        raise UsageError(f"prompt {number} has one token; give steps=1 or more")
+    places = [(item.call, item.row) for item in positions]
+    expected = torch.stack([writer.outputs[call][row] for call, row in places])
+    if own is not None:
+        whole = _own(own, writer.ids, expected.shape[1])
+        expected = torch.stack([whole[item.position] for item in positions])
+    return Decoded(
+        tuple(writer.ids),
+        len(prompt),
+        tuple(writer.calls),
+        tuple(positions),
+        expected,
+        torch.stack([runtime[call][row] for call, row in places]),
+        peak=peak,
+    )
+
+
+@dataclass(slots=True)
+class _Writer:
+    """`length` is the number of ids at the end, `waiting` holds the next calls."""
+
+    driver: Driver
+    ids: list[int]
+    length: int
+    waiting: list[Call]
+    own: Own | None
+    stops: Collection[int] = ()
+    calls: list[Call] = field(default_factory=list)
+    outputs: list[torch.Tensor] = field(default_factory=list)
+
+    def ask(self, last: torch.Tensor | None) -> list[Any] | None:
+        if last is not None:
+            self.outputs.append(last)
+            if not self.waiting and len(self.ids) < self.length:
+                self._choose(last)
+        if not self.waiting:
+            return None
+        self.calls.append(self.waiting.pop(0))
+        return flatten(self.calls[-1].inputs)
+
+    def _choose(self, last: torch.Tensor) -> None:
+        row = rows_of(self.calls[-1], last)[-1][1]
+        logits = last[row] if self.own is None else _own(self.own, self.ids, last.shape[1])[-1]
+        self.ids.append(int(torch.nan_to_num(logits, -torch.inf).argmax()))
+        if len(self.ids) < self.length and self.ids[-1] not in self.stops:
+            self.waiting.append(self.driver.step(self.ids, len(self.ids) - 1))
+
+    def positions(self) -> list[Position]:
+        """If several calls give a position's logits, the first ones count."""
+        found: dict[int, Position] = {}
+        for at, (call, logits) in enumerate(zip(self.calls, self.outputs, strict=True)):
+            for position, row in rows_of(call, logits):
+                if position < len(self.ids) - 1:
+                    found.setdefault(position, Position(at, row, position))
+        return list(found.values())
+
+
+def rows_of(call: Call, logits: torch.Tensor) -> list[tuple[int, int]]:
+    """``(position, row of the logits)``."""
+    count, rows = len(call.ids), len(logits)
+    if rows >= count:
+        return [(call.position + row, row) for row in range(count)]
+    if rows == 1:
+        return [(call.position + count - 1, 0)]
+    raise UsageError(f"a call with {count} tokens returns {rows} rows of logits; expected one for each, or one")
+
+
+def _ended(number: int, position: int, needed: int, error: PairingError) -> str:
+    return (
+        f"prompt {number}: the program can't go on at position {position}, and {needed} positions are needed; its "
+        f"context may be that long: give a shorter prompt or fewer steps ({error})"
+    )
+
+
+def _from_source(function: Callable[..., Any], source: Sequence[Any], ids: torch.Tensor) -> Any:
+    return function(ids, *source)
+
+
+def _own(function: Own, ids: Sequence[int], vocabulary: int) -> torch.Tensor:
+    try:
+        with torch.no_grad():
+            found = function(torch.tensor([list(ids)]))
+    except Exception as error:
+        raise UsageError(f"reference: it fails on {len(ids)} ids: {type(error).__name__}: {error}") from error
+    found = getattr(found, "logits", found)
+    if not isinstance(found, torch.Tensor) or not found.is_floating_point():
+        raise UsageError(f"reference: it must return logits, found {type(found).__name__}")
+    rows = found.detach().float().reshape(-1, found.shape[-1])
+    if rows.shape != (len(ids), vocabulary):
+        raise UsageError(
+            f"reference: expected logits of {len(ids)} positions and {vocabulary} tokens, found {list(found.shape)}"
+        )
+    return rows

@@ -1,0 +1,110 @@
+"""What reference and runtime write on their own, and its word error rate."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+import torch
+
+from etviz.calls.tokens import visible
+from etviz.decoding.one_prompt import decode_one
+from etviz.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from etviz.calls.session import Session
+    from etviz.calls.tokens import Tokenizer
+    from etviz.decoding.one_prompt import Own
+    from etviz.decoding.sequence import Decoded
+
+COLUMNS: Final = ("transcript", "reference", "runtime", "words", "errors_reference", "errors", "wer_reference", "wer")
+
+
+def word_errors(reference: str, text: str) -> tuple[int, int]:
+    """Substitutions, deletions and insertions, and the number of words of the reference.
+
+    The edit distance of V. I. Levenshtein (1966), over words.
+    """
+    wanted, found = reference.split(), text.split()
+    row = list(range(len(found) + 1))
+    for at, word in enumerate(wanted, 1):
+        diagonal, row[0] = row[0], at
+        for place, other in enumerate(found, 1):
+            diagonal, row[place] = row[place], min(diagonal + (word != other), row[place] + 1, row[place - 1] + 1)
+    return row[-1], len(wanted)
+
+
+def word_error_rate(reference: str, text: str) -> float:
+    """Word errors over the number of words of the reference; NaN if it has none.
+
+    Examples
+    --------
+    >>> word_error_rate("the cat sat", "the bat sat down")
+    0.6666666666666666
+    """
+    errors, words = word_errors(reference, text)
+    return errors / words if words else math.nan
+
+
+def transcripts(
+    session: Session,
+    sequences: Sequence[Decoded],
+    tokenizer: Tokenizer,
+    own: Own | None,
+    expected: Sequence[str] | None,
+    stops: Collection[int],
+    normalize: Callable[[str], str] | None,
+) -> pd.DataFrame:
+    decode = tokenizer.decode
+    if decode is None:
+        raise UsageError("a transcript needs tokenizer=, since words are counted and not tokens")
+    if isinstance(expected, str) or (expected is not None and len(expected) != len(sequences)):
+        raise UsageError(f"expected must be a list with the text of each of the {len(sequences)} prompts")
+
+    def text(ids: list[int]) -> str:
+        found = str(decode(ids))
+        return " ".join((normalize(found) if normalize is not None else found).split())
+
+    rows: list[list[Any]] = []
+    for number, found in enumerate(sequences):
+        if len(found.ids) == found.prompted:
+            raise UsageError("there is no text that was generated; give decode more steps")
+        reference = text(_ended(found.ids[found.prompted :], stops))
+        runtime = text(_runtime_ids(session, number, found, own, stops))
+        given = reference if expected is None else expected[number]
+        wanted = " ".join((normalize(given) if normalize is not None and expected is not None else given).split())
+        (before, words), (errors, _) = word_errors(wanted, reference), word_errors(wanted, runtime)
+        rates = [each / words if words else math.nan for each in (before, errors)]
+        rows.append([*map(visible, (wanted, reference, runtime)), words, before, errors, *rates])
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    table.index.name = "prompt"
+    return table
+
+
+def _ended(ids: Sequence[int], stops: Collection[int]) -> list[int]:
+    end = next((at for at, token in enumerate(ids) if token in stops), len(ids))
+    return list(ids[:end])
+
+
+def _runtime_ids(session: Session, number: int, found: Decoded, own: Own | None, stops: Collection[int]) -> list[int]:
+    """The tokens that the runtime prefers, each after its own ones before.
+
+    The reference drafts a continuation, and the runtime runs it in one execution. Its first token that differs begins
+    the next draft, so there is an execution for each such token.
+    """
+    prompt, length, size = found.ids[: found.prompted], len(found.ids), len(found.calls[0].ids)
+    ids: list[int] = list(prompt)
+    while True:
+        best = torch.nan_to_num(found.runtime, -torch.inf).argmax(1).tolist()
+        after = [(item.position + 1, token) for item, token in zip(found.positions, best, strict=True)]
+        flips = [(at, token) for at, token in after if at >= len(ids) and token != found.ids[at]]
+        at, token = min(flips, default=(len(found.ids), -1))
+        ids = [*found.ids[:at], *([token] if flips else [])]
+        said = _ended(ids[len(prompt) :], stops)
+        if not flips or len(ids) == length or len(said) < len(ids) - len(prompt):
+            return said
+        fed = ids[len(prompt) :]
+        found = decode_one(session, number, prompt, length - len(prompt), size, own, fed=fed, stops=stops)
