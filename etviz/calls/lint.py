@@ -120,7 +120,7 @@ def lint_calls(
     """Compare recorded calls with those that a driver would have made.
 
     Each call's token ids are taken as they are. Position, mask, shapes and dtypes are compared with the driver's for
-    the same ids at the position that follows from the calls before; after a difference the found position counts.
+    the same ids at the position that follows from the calls before; after a difference the found position counts too.
 
     Parameters
     ----------
@@ -212,19 +212,19 @@ def _findings(
 ) -> Iterator[WrongCall]:
     _require_same_program(calls, form)
     sequence = _Sequence(prompts)
-    position, generated = 0, False
+    fed: int | None = 0  # since the program was loaded or reset
+    position: int | None = 0  # after the call before
+    generated = False
     for place, (number, call) in enumerate(calls):
         notes = [note for note in call.notes if note.startswith("generate")]
         if generated and notes and not call.fresh:
             yield WrongCall(number, "reset", "a second generate without a reset", "reset() between prompts", NOTE)
         generated = generated or bool(notes)
-        if len(call.inputs) != len(form.names):
-            yield WrongCall(number, "inputs", f"{len(call.inputs)} inputs", f"{len(form.names)}")
+        if unread := _unread(call, form):
+            yield WrongCall(number, *unread)
+            fed = position = None
             continue
         tokens = call.inputs[form.tokens]
-        if not isinstance(tokens, torch.Tensor) or tokens.is_floating_point():
-            yield WrongCall(number, form.names[form.tokens], _kind(tokens), "a tensor of token ids")
-            continue
         following = calls[place + 1][1] if place + 1 < len(calls) else None
         ids = _ids(tokens, call, following, form)
         yield from _values(number, call, form, limits)
@@ -235,18 +235,28 @@ def _findings(
                 said = f"none before prompt {sequence.number + 1}"
                 yield WrongCall(number, "reset", said, "a reset, and position 0, for another prompt")
             sequence.number += begins or call.fresh
-            sequence.fed, position = [], 0
+            sequence.fed, fed, position = [], 0, 0
         yield from _prompted(number, form, ids, sequence)
         sequence.fed += ids
         if driver.stateless:
-            position = 0
-        end = (known if known is not None else position) + len(ids)
+            fed = position = 0
+        begin = known if known is not None else position or 0
+        end = begin + len(ids)
         if limits.room is not None and end > limits.room:
             yield WrongCall(number, "window", f"positions up to {end - 1}", f"at most {limits.room - 1}")
         elif form.padded == 0 and 1 < driver.chunk < len(ids):
             yield WrongCall(number, form.names[form.tokens], f"{len(ids)} tokens", f"at most {driver.chunk}")
-        yield from _compared(number, call, driver, form, ids, position)
-        position = (known if known is not None else position) + len(ids)
+        yield from _compared(number, call, driver, form, ids, begin if position is None or begin == fed else position)
+        fed, position = None if fed is None else fed + len(ids), end
+
+
+def _unread(call: RecordedCall, form: Form) -> tuple[str, str, str] | None:
+    if len(call.inputs) != len(form.names):
+        return "inputs", f"{len(call.inputs)} inputs", f"{len(form.names)}"
+    tokens = call.inputs[form.tokens]
+    if not isinstance(tokens, torch.Tensor) or tokens.is_floating_point():
+        return form.names[form.tokens], _kind(tokens), "a tensor of token ids"
+    return None
 
 
 def _prompted(number: int, form: Form, ids: list[int], sequence: _Sequence) -> Iterator[WrongCall]:
@@ -290,7 +300,7 @@ def _position(call: RecordedCall, form: Form) -> int | None:
 
 def _ids(tokens: torch.Tensor, call: RecordedCall, following: RecordedCall | None, form: Form) -> list[int]:
     """A padded call feeds ids up to where the next one goes on."""
-    ids = tokens.flatten().tolist()
+    ids = tokens.reshape(-1, tokens.shape[-1] if tokens.ndim else 1)[0].tolist() if tokens.numel() else []
     if form.padded and following is not None and not following.fresh and len(following.inputs) == len(form.names):
         first, then = _position(call, form), _position(following, form)
         if first is not None and then is not None and 0 < then - first <= len(ids):
@@ -337,6 +347,9 @@ def _compared(
                 yield WrongCall(number, name, f"shape {list(found.shape)}", f"shape {list(wanted.shape)}")
             elif place != form.tokens and not torch.equal(found, wanted):
                 yield WrongCall(number, name, *_first_difference(found, wanted))
+            elif place == form.tokens and not torch.equal(found[..., len(ids) :], wanted[..., len(ids) :]):
+                one, two = (f"padding {each[..., len(ids) :].flatten().tolist()}" for each in (found, wanted))
+                yield WrongCall(number, name, one, two, NOTE)
         elif place != form.tokens and (type(found) is not type(wanted) or found != wanted):
             yield WrongCall(number, name, f"{found}", f"{wanted}")
 

@@ -51,6 +51,25 @@ def test_position_off_by_one() -> None:
     assert found == [(4, "input 1", "5", "6")]
 
 
+def test_one_wrong_position_does_not_accuse_the_next_call() -> None:
+    calls = _steps()
+    calls[2] = driver([IDS[4]], 3)
+    assert _said(calls) == [(2, "input 1", "3", "4")]
+    calls[2] = calls[2][:1]
+    assert _said(calls) == [(2, "inputs", "1 inputs", "2")]
+
+
+def test_batch() -> None:
+    """Several sequences side by side; their tokens may differ."""
+
+    def pairs(ids: Any, position: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.tensor([list(ids)] * 2), torch.tensor([position])
+
+    calls: Calls = [(torch.tensor([[token], [token + 1]]), torch.tensor([at])) for at, token in enumerate(IDS)]
+    assert _said(calls, pairs) == []
+    assert _said(_changed(calls, 3, 1, lambda value: value + 1), pairs) == [(3, "input 1", "4", "3")]
+
+
 def test_wrong_type_and_shape_of_a_mask() -> None:
     """A mask in another type or layout than the program's: pytorch/executorch#18812 builds one by hand in the app."""
     half = _said(_changed(_steps(masked_driver), 2, 2, torch.Tensor.half), masked_driver)
@@ -143,6 +162,9 @@ def test_padding() -> None:
     assert _said([padded(IDS[:4], 0), (torch.tensor([IDS[4:6]]), torch.tensor([4]))], fixed) == [
         (1, "input 0", "shape [1, 2]", "shape [1, 4]")
     ]
+    stale = [(torch.tensor([[*IDS[:3], 9]]), torch.tensor([0])), padded(IDS[3:7], 3)]
+    table = etviz.lint_calls(stale, driver=fixed)
+    assert table.values.tolist() == [[0, "input 0", "padding [9]", "padding [0]", "note"]]
 
 
 @pytest.fixture(scope="module")
