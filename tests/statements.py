@@ -7,6 +7,7 @@ proof, attribution, gate, the colour of a row and the buttons beside it. A rule 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +19,7 @@ from etviz.gate import Rules, check
 from etviz.view.payload.program import build_payload
 
 EXPLAINED = "as much as rounding in this precision explains"
-NONE_ADDS = "No operator adds"
+NOBODY = re.compile(r"[Nn]o operator (that was compared )?adds")
 
 
 def contradictions(inspection: etviz.Inspection) -> list[str]:
@@ -41,7 +42,7 @@ def _headline(inspection: etviz.Inspection) -> Iterator[str]:
         yield from _named(said, finding, first)
     if "Constants" in facts and said.level != "bad":
         yield f"the .pte holds other weights, and the verdict is: {said.verdict}"
-    if finding is not None and finding.text.startswith(NONE_ADDS) and any(f.level == "bad" for f in said.facts):
+    if finding is not None and NOBODY.match(finding.text) and any(f.level == "bad" for f in said.facts):
         wrong = [fact.label for fact in said.facts if fact.level == "bad"]
         yield f"no operator adds error, says the headline; the facts on {', '.join(wrong)} are bad"
     yield from _created(inspection)
@@ -77,7 +78,7 @@ def _created(inspection: etviz.Inspection) -> Iterator[str]:
 
 
 def _names_nobody(text: str) -> bool:
-    return NONE_ADDS in text or "no operator adds" in text or "is not known" in text
+    return NOBODY.search(text) is not None or "is not known" in text
 
 
 def _gate(inspection: etviz.Inspection) -> Iterator[str]:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from etviz.analysis.rows import Located
 from etviz.comparison.gap import NOT_COMPARED, shared_with
+from etviz.graph.ir import OBSERVED, Ref
 from etviz.graph.labels import describe_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     import pandas as pd
 
@@ -143,9 +144,13 @@ def _skipped(tables: Tables, run: int, culprit: Culprit | None) -> str:
     block = tables.compared.runs[run].event_block
     coverage = tables.coverage
     missing = coverage[(coverage["event_block"] == block) & (coverage["status"] == NOT_COMPARED)]
-    if wrong is None or missing.empty:
+    if missing.empty:
         return ""
-    before = _ancestors(tables.graph, int(wrong))
+    graph = tables.graph
+    if wrong is not None:
+        before = _ancestors(graph, {node.name for node in graph.nodes if node.instruction == int(wrong)})
+    else:
+        before = _before_wrong_outputs(tables, block, missing["instruction"])
     told = culprit.shared if culprit is not None else ""
     for _, row in missing.sort_values("instruction").iterrows():
         number = int(row["instruction"])
@@ -154,9 +159,23 @@ def _skipped(tables: Tables, run: int, culprit: Culprit | None) -> str:
     return ""
 
 
-def _ancestors(graph: Graph, instruction: int) -> set[int]:
+def _before_wrong_outputs(tables: Tables, block: int, missing: Iterable[int]) -> set[int]:
+    """Those of `missing` whose place in the graph is not known are among them."""
+    graph, outputs = tables.graph, tables.outputs
+    wrong = outputs["output"][(outputs["event_block"] == block) & (outputs["matches"].astype(float) == 0.0)]
+    if wrong.empty:
+        return set()
+    if not graph.outputs:
+        return set(missing)
+    names = {out.name for out in (graph.outputs[at] for at in wrong) if isinstance(out, Ref)}
+    ends = {node.instruction for node in graph.nodes if node.name in names}
+    placed = {node.instruction for node in graph.nodes if node.target != OBSERVED}
+    return (set(missing) - placed) | _ancestors(graph, names) | ends
+
+
+def _ancestors(graph: Graph, names: Collection[str]) -> set[int]:
     nodes = {node.name: node for node in graph.nodes}
-    pending = [node for node in graph.nodes if node.instruction == instruction]
+    pending = [nodes[name] for name in names if name in nodes]
     found: set[str] = set()
     while pending:
         for name in pending.pop().reads():

@@ -158,7 +158,7 @@ def _row(analysis: Analysis, row: int, culprit: Culprit | None = None) -> dict[s
         fingerprints = []
     shares = analysis.attributions.last
     share = None if shares is None else shares["share"].get(row if culprit is None else culprit.outer)
-    if place.gap.introduced_non_finite or place.gap.introduced_different:  # no share counts that
+    if place.gap.uncounted:
         share = None
     return {
         "row": row,
@@ -240,7 +240,7 @@ def _attribution(analysis: Analysis) -> dict[str, Any]:
     known = frame[frame["share"].notna()].head(_SHARES)
     rows, culprit = analysis.tables.rows, analysis.finder.decision().culprit
     note = frame.attrs["note"]
-    if culprit is not None and (culprit.gap.introduced_non_finite or culprit.gap.introduced_different):
+    if culprit is not None and culprit.gap.uncounted:
         note = f"{note} {culprit.name} changes a shape, NaN or Inf, which no share counts.".strip()
     return {
         "sum": or_none(float(frame.attrs["sum"])),

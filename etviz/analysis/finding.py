@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.analysis.culprits import Culprit, Decision, decide
 from etviz.analysis.summary import BEYOND, Summary, row_of, summarize
 from etviz.comparison.constants import differing
-from etviz.comparison.gap import CREATED, MISMATCH
+from etviz.comparison.gap import CREATED, MISMATCH, NOT_COMPARED
 from etviz.comparison.inputs import FIRST_FAR_OFF
 from etviz.graph.labels import describe_row
 
@@ -90,6 +90,8 @@ class Finder:
         if decision.culprit is not None:
             return self._accusation(tables, decision, decision.culprit)
         introduced = tables.introduced and not tables.rows["introduced_severity"].isna().all()
+        missing = (tables.coverage["status"] == NOT_COMPARED).any()
+        nobody = "operator that was compared" if missing else "operator"
         worst = tables.ranked("introduced_severity" if introduced else "severity").iloc[0]
         name, row, bad = _named(worst), int(str(worst.name)), self.summary().level == "bad"
         if not introduced:
@@ -99,10 +101,10 @@ class Finder:
             text = f"{decision.skipped}, and the outputs differ; no operator that was compared {BEYOND}."
             return Finding(row, _sentence(text), "warn")
         if bad:
-            return Finding(row, f"The outputs differ, but no operator {BEYOND}; {name} adds most.", "warn")
+            return Finding(row, f"The outputs differ, but no {nobody} {BEYOND}; {name} adds most.", "warn")
         if worst["introduced_severity"] == 0:
-            return Finding(row, "No operator adds any error.", "ok")
-        return Finding(row, f"No operator {BEYOND}; {name} adds most.", "ok")
+            return Finding(row, f"No {nobody} adds any error.", "ok")
+        return Finding(row, f"No {nobody} {BEYOND}; {name} adds most.", "ok")
 
     def _accusation(self, tables: Tables, decision: Decision, culprit: Culprit) -> Finding:
         name = culprit.named + (f" ({culprit.shared})" if culprit.shared else "")
@@ -163,7 +165,7 @@ class Finder:
     def _share(self, culprit: Culprit) -> str:
         frame = self._attributions.last
         share = 0.0 if frame is None else float(frame["share"].get(culprit.outer, 0.0))
-        if frame is None or share < _LARGE_SHARE:
+        if frame is None or share < _LARGE_SHARE or culprit.gap.uncounted:
             return ""
         about = frame.attrs["about"]
         return f"; {100 * share:.0f} % of {f'the shift of {about}' if about else _ERROR}"

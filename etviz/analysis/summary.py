@@ -137,7 +137,7 @@ def _verdict(outputs: pd.DataFrame, undetermined: str, *, accused: bool, best: s
         return "unknown", f"Final outputs could not be compared: {outputs['reason'].iloc[0]}."
     alien = known[known["status"] == DIFFERENT]
     if len(alien):
-        many = _outputs(len(alien), len(outputs), "has another shape", "have other shapes")
+        many = _outputs(len(alien), len(outputs), "has another shape or dtype", "have other shapes or dtypes")
         return "bad", f"{many} than the reference ({alien['reason'].iloc[0]})."
     bad = known[known["status"] == MISMATCH]
     if len(bad):
@@ -258,7 +258,8 @@ def _worst(tables: Tables) -> Fact | None:
         gap = tables.gaps[at]
         noise = gap.introduced_noise if introduced else gap.noise
         limit = "at most " * (value > 0 and noise.how not in (BY_LAW, MEASURED))
-        number = f"severity {limit}{value:.3g}" if not math.isnan(value) else str(row["status"])
+        other = MISMATCH if gap.introduced_non_finite else str(row["status"])
+        number = other if math.isnan(value) or gap.uncounted else f"severity {limit}{value:.3g}"
         level = gap.level if introduced and at not in tables.unused else "ok"
         hint = f"{_SEVERITY} Known for {known}." if known and introduced else _SEVERITY
         return Fact(label, f"{describe_row(row)}, {number}", level, at, hint)

@@ -86,7 +86,7 @@ class Gap:
     def forget_total(self, reason: str) -> None:
         self.metrics = dict.fromkeys(self.metrics, NAN)
         self.total = Sums()
-        if not self.introduced_different and not self.introduced_non_finite:
+        if not self.uncounted:
             self.status = COMPARED
         self.unpaired = self.unpaired or reason
         self.reference = None
@@ -123,13 +123,18 @@ class Gap:
         return self.introduced_sums.mismatched if self.introduced_sums is not None else 0
 
     @property
+    def uncounted(self) -> bool:
+        """True if it introduced NaN, Inf or another shape, which no severity and no share counts."""
+        return bool(self.introduced_non_finite or self.introduced_different)
+
+    @property
     def level(self) -> str:
         """Whether the operator added more error than its precision explains: ``ok``, ``warn``, ``bad`` or ``unknown``.
 
         A different shape or dtype, and NaN or Inf that the operator creates, is ``bad``.
         """
         known = self.introduced is not None
-        if self.introduced_different or self.introduced_non_finite:
+        if self.uncounted:
             return "bad"
         if self.status == MISMATCH and (self.non_finite == CREATED or (self.non_finite == LOST and not known)):
             return "bad"

@@ -75,7 +75,7 @@ def compare_outputs(
         elif not reference:
             row["reason"] = "there is no reference"
             row |= {"shape": tuple(b.shape), "dtype": dtype_name(b.dtype)} if b is not None else {}
-        elif b is not None and (reason := different(expected, logged, dtypes=False)):
+        elif b is not None and (reason := different(expected, logged)):
             row |= {"status": DIFFERENT, "reason": reason, "shape": tuple(b.shape), "close": 0.0}
             row |= {"dtype": str(b.dtype).removeprefix("torch."), "allclose": False, "matches": False}
         elif (reason := why_not_comparable(expected, logged)) or a is None or b is None:

@@ -1,8 +1,9 @@
 """The outputs of a program if some instructions had computed their inputs exactly.
 
 An instruction with unchanged inputs keeps the runtime's value. Any other is evaluated on its changed inputs, plus its
-introduced error (its runtime value minus the same operator on the runtime's inputs). This holds for errors of any size,
-if an instruction's introduced error does not depend on its inputs.
+introduced error (its runtime value minus the same operator on the runtime's inputs). A final output keeps what
+values without a log introduced. This holds for errors of any size, if an instruction's introduced error does not depend
+on its inputs.
 """
 
 from __future__ import annotations
@@ -54,9 +55,11 @@ def counterfactual(
             execution = replay.executions[run]
             walker.exact = frozenset(exact.get(run, ()))
             walker.instead = (instead or {}).get(run, {})
-            walker.run(execution.inputs, logged=execution.logged)
+            own = walker.run(execution.inputs, logged=execution.logged)
             if run in exact or (stateful and run > min(exact)):
-                found[run] = walker.outputs
+                seen = execution.log.outputs()
+                lanes = zip(walker.outputs, own, seen if len(seen) == len(own) else own, strict=True)
+                found[run] = [_with_rest(*values) for values in lanes]
     return found
 
 
@@ -138,6 +141,12 @@ class _Counterfactual(Evaluator):
             raise
         except Exception as error:
             raise UsageError(f"{node.name} ({node.target}) can't be evaluated on these values: {error}") from error
+
+
+def _with_rest(given: Any, own: Any, runtime: Any) -> Any:
+    """An output, with the error that values without a log left in the `runtime`'s."""
+    shapes = [value.shape for value in (own, runtime) if isinstance(value, torch.Tensor)]
+    return runtime if len(set(shapes)) > 1 else _shifted(given, own, runtime)
 
 
 def _other_branch(value: Value) -> Value:

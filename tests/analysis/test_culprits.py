@@ -23,8 +23,10 @@ from etviz.comparison.inputs import Entrance
 from etviz.gate import Rules, check
 from etviz.pipeline.execute import execute
 from etviz.view.payload.program import build_payload
+from tests.numerics.test_hypotheses import Applied, matrix, run_against
 from tests.numerics.test_what_if import broken
 from tests.programs import Executed
+from tests.statements import contradictions
 
 Make = Callable[[str], Executed]
 
@@ -34,6 +36,12 @@ class Hidden(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.exp(torch.asin(x)) + 1
+
+
+OTHER: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    "shape": (lambda x: torch.cumsum(x, 0).sum(0), lambda x: torch.cumsum(x, 0).sum(1)),
+    "dtype": (lambda x: torch.cumsum(x, 0).half(), lambda x: torch.cumsum(x, 0).double()),
+}
 
 
 class Branching(nn.Module):
@@ -60,6 +68,9 @@ def test_the_operator_that_loses_a_nan_is_at_fault() -> None:
     body = found.diagnosis(look_inside=False)
     assert body["culprit"]["row"] == first.name
     assert "loses NaN" in body["finding"]["text"]
+    assert body["culprit"]["share"] is None
+    assert "% of the output's error" not in body["finding"]["text"], "no share counts NaN"
+    assert any(f.label == "Worst introduced" and "non-finite" in f.value for f in found.analysis.digest.facts)
     origin = gaps[gaps["non_finite"] == "created"].iloc[0]
     assert f"NaN arises at #{origin['instruction']} asin" in body["finding"]["text"]
     assert found.analysis.digest.level == "bad"
@@ -144,6 +155,29 @@ def test_an_uncompared_instruction_before_the_first_wrong_value_is_named_first(e
     assert finding.text.startswith(f"#{early} ")
     assert "was not compared (values of complex64 are not compared). After it, " in finding.text
     assert f"#{late} " in finding.text
+
+
+@pytest.mark.parametrize("kinds", [("pte",), ()], ids=["derived", "ETRecord"])
+@pytest.mark.parametrize("name", ["shape", "dtype"])
+def test_of_wrong_outputs_what_was_not_compared_is_named(name: str, kinds: tuple[str, ...], tmp_path: Path) -> None:
+    """Nothing that was compared is wrong; the instruction that was not precedes the output."""
+    right, wrong = OTHER[name]
+    run_against(Applied(right), Applied(wrong), (matrix(5, 7),), tmp_path)
+    files: dict[str, Any] = {}
+    for kind, path in {"etdump": "etdump.etdp", "debug_buffer": "debug_buffer.bin", "pte": "model.pte"}.items():
+        if kind != "pte" or kinds:
+            files[kind] = shutil.copy(tmp_path / "wrong" / path, tmp_path)
+    found = etviz.load(**files, etrecord=tmp_path / "right/etrecord.bin")
+    finding, verdict = found.analysis.finder.finding(), found.analysis.digest
+    assert "has another shape or dtype than the reference" in verdict.verdict
+    assert verdict.level == "bad"
+    assert not check(found.analysis, Rules()).passed
+    assert contradictions(found) == []
+    missing = found.coverage[found.coverage["status"] == "not compared"]
+    assert finding is not None
+    if found.first_divergence is None:
+        assert finding.text.startswith(f"#{missing['instruction'].iloc[0]} ")
+        assert "no operator that was compared adds more error" in finding.text
 
 
 def test_statements_follow_the_execution_that_is_wrong(executed: Make, tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -74,6 +76,35 @@ def test_one_fault_taken_away(executed: Make, tmp_path: Path, name: str, first: 
     assert fixed.before["rmse"].equals(both.outputs["rmse"])
     alone = broken(program, tmp_path / "alone", [first])
     assert (both.what_if(rows[1]).outputs[0] - output(alone)).abs().max() <= tolerance
+
+
+@dataclass
+class Silent:
+    """A log without the values of an instruction."""
+
+    log: Any
+    instruction: int
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.log, name)
+
+    def values(self, instruction: int) -> list[Any]:
+        """None of that instruction."""
+        return [] if instruction == self.instruction else self.log.values(instruction)
+
+
+def test_the_error_of_a_value_that_was_not_logged_stays(executed: Make, tmp_path: Path) -> None:
+    program = executed("plain_cnn")
+    both = broken(program, tmp_path / "both", ["features.4", "head"])
+    right, first, second = output(program.inspection), row_of(both, "features.4"), row_of(both, "head")
+    assert both.what_if([first, second]).after["matches"].all()
+    replay = both.analysis.tables.compared.replay
+    assert replay is not None
+    silent: Any = Silent(replay.executions[0].log, int(both.gaps.loc[second, "instruction"]))
+    replay.executions[0] = replace(replay.executions[0], log=silent)
+    found = both.what_if(first)
+    assert not found.after["matches"].any()
+    assert (found.outputs[0] - right).abs().max() > 3 * step(program.inspection)
 
 
 class Layers(nn.Module):

@@ -332,9 +332,8 @@ def _explain(result: Attribution, linearization: Linearization, target: ErrorTar
     if target.excluded:
         result.notes.append(f"{target.excluded} elements of the output are NaN or Inf and were skipped.")
     if linearization.missing:
-        result.notes.append(
-            f"{len(linearization.missing)} instructions logged nothing: their errors count for the next instructions."
-        )
+        count = len(linearization.missing)
+        result.notes.append(f"{count} instructions were not compared: their errors count for the next instructions.")
     if result.carried:
         result.notes.append(_carried(result))
     if STRAIGHT_THROUGH in methods:
