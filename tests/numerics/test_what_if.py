@@ -100,7 +100,7 @@ def test_the_error_of_a_value_that_was_not_logged_stays(executed: Make, tmp_path
     assert both.what_if([first, second]).after["matches"].all()
     replay = both.analysis.tables.compared.replay
     assert replay is not None
-    silent: Any = Silent(replay.executions[0].log, int(both.gaps.loc[second, "instruction"]))
+    silent: Any = Silent(replay.executions[0].log, both.gaps["instruction"].tolist()[second])
     replay.executions[0] = replace(replay.executions[0], log=silent)
     found = both.what_if(first)
     assert not found.after["matches"].any()

@@ -112,6 +112,29 @@ def test_xnnpack_has_one_bias_for_a_quantized_layer_that_is_used_twice(tmp_path:
     assert inside["reference_ops"] == "linear_1"
 
 
+class Clipped(nn.Module):
+    """A product that is an output, and that a clamp reads."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * 0.5
+        return y, y.clamp(-1, 1) * 2
+
+
+def test_xnnpack_does_not_write_an_int8_output_that_a_clamp_reads(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(3, 16)
+    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config())
+    inspection = etviz.debug(
+        Clipped().eval(), (x,), partitioner=[XnnpackPartitioner()], quantizer=quantizer, workdir=tmp_path
+    )
+    assert _run(tmp_path / "model.pte", x).abs().max() == 0
+    assert inspection.outputs["matches"].tolist() == [False, True]
+    assert inspection.analysis.digest.level == "bad"
+    divergence = inspection.first_divergence
+    assert divergence is not None
+    assert (divergence["kind"], divergence["output"]) == ("delegate", 0)
+
+
 def test_portable_layer_norm_far_from_zero(tmp_path: Path) -> None:
     torch.manual_seed(0)
     x = torch.randn(4, 32) + 100
