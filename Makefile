@@ -152,8 +152,8 @@ lab: install ## open the notebooks in JupyterLab
 
 .PHONY: hosts pictures docs
 
-docs: install ## build the site into site/: pages, reference, notebooks as executed, a gallery of live reports
-	$(BIN)/python -m docs.site
+docs: install $(TOSA_INSTALLED) ## build the site into site/: pages, reference, notebooks as executed, a gallery of live reports
+	.venv-tosa/bin/python -m docs.site
 
 hosts: install chromium ## try the view in Notebook 7, marimo and Firefox
 	@tests/browser/ensure_firefox.sh

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from etviz.analysis.analysis import Analysis
 from etviz.analysis.profile import AUTO, scale_factor
+from etviz.analysis.tasks import choose
 from etviz.artifacts.call_file import read_calls
 from etviz.artifacts.collection import collect, is_collection, programs
 from etviz.artifacts.files import collection_paused, only_user, room_for
@@ -64,6 +65,7 @@ def debug(
     runner: str | None = None,
     metrics: Iterable[Any] | None = None,
     libraries: Iterable[PathLike] | None = None,
+    task: Any = None,
 ) -> Inspection:
     """Export, lower, run and compare a model in one call.
 
@@ -95,7 +97,7 @@ def debug(
         Bytes; by default as large as the program needs.
     timeout
         Seconds for the run in the child process.
-    metrics, libraries
+    metrics, libraries, task
         As for `load`.
 
     Raises
@@ -114,6 +116,7 @@ def debug(
     how = lowering(recipe, partitioner=partitioner, quantizer=quantizer, calibration=calibration, strict=strict)
     if runner not in (None, EMULATED):
         raise UsageError(f"runner must be None or {EMULATED!r}, found {runner!r}; etviz.run starts a command")
+    tasks = choose(task, (), "")
     use_libraries(libraries)
     warm()
     calls = _calls(example_inputs)
@@ -158,7 +161,7 @@ def debug(
         if isinstance(how["calibration"], Iterator):
             how |= {"quantizer": None, "calibration": None}
         made = {"model": model, "example_inputs": tuple(calls[0]), **how}
-    analysis = _analysis(replace(findings, made=made))
+    analysis = _analysis(replace(findings, made=made, tasks=tasks))
     return _inspection(analysis if reference is None or analysis.is_quantized else analysis.against(reference))
 
 
@@ -188,6 +191,7 @@ def load(
     timing: PathLike | None = None,
     reference: Any = None,
     libraries: Iterable[PathLike] | None = None,
+    task: Any = None,
 ) -> Inspection:
     """Read artifacts, as they come from a device or a runner, and compare them with their reference.
 
@@ -248,6 +252,9 @@ def load(
     libraries
         Libraries with your operators: names of modules, or paths of shared libraries. They are added to
         ``etviz.options.operator_libraries`` for the session. No file can name one.
+    task
+        A measure of the outputs with which the verdict begins, as for `etviz.study`: ``"top1"`` for a classifier. By
+        default top-1 and top-5 of outputs that are a softmax.
 
     Raises
     ------
@@ -263,6 +270,7 @@ def load(
     several = etdump if isinstance(etdump, Mapping) else programs(etdump)
     if several is not None:
         return _load_programs(several, given)
+    tasks = choose(task, (), "")
     named = {"etdump": etdump, "etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte}
     paths, scratch = as_files(named)
     etdump = cast("PathLike | None", paths["etdump"])
@@ -282,6 +290,7 @@ def load(
             "timing": timing,
             "introduced": introduced,
             "metrics": metrics,
+            "task": task,
         }
     _callable("delegate_metadata_parser", delegate_metadata_parser, "a list of bytes")
     _callable("delegate_time_scale_converter", delegate_time_scale_converter, "an event's name and a time")
@@ -309,7 +318,7 @@ def load(
             artifacts = ArtifactSet.open(etdump, **files)
             common |= {"keep_alive": (kept, scratch), "converter": delegate_time_scale_converter, "timing": timing}
             findings = read(artifacts, inputs, method, factor, delegate_metadata_parser, **common)
-        analysis = _analysis(findings)
+        analysis = _analysis(replace(findings, tasks=tasks))
         other = reference.analysis if isinstance(reference, Inspection) else reference
         analysis = analysis if other is None else analysis.against(other)
     return _inspection(analysis, partial(_method_view, again) if again is not None else None)
@@ -317,7 +326,7 @@ def load(
 
 _OF_ALL: Final = (
     *("delegate_metadata_parser", "delegate_time_scale_converter", "source_time_scale", "introduced", "metrics"),
-    "reference",
+    *("reference", "task"),
 )
 
 
@@ -439,11 +448,22 @@ def _inspection(analysis: Analysis, read_method: Callable[[str], ViewState] | No
     """A zoom executes what the `.pte` holds for a delegate, so it starts unasked only for files written here."""
     analysis.unfold()
     view = ViewState(analysis, read_method)
+    view.suggest = partial(_suggest, weakref.ref(view))
     files = [path for kind, path in analysis.findings.files.items() if kind in ("pte", "record", "etrecord", "data")]
     if options.look_inside == "always" or (options.look_inside == "auto" and was_written(files)):
         analysis.insides.begin()
         weakref.finalize(view, analysis.insides.stop)
     return Inspection(analysis, view)
+
+
+def _suggest(view: weakref.ref[ViewState]) -> Any:
+    from etviz.evidence.suggestion import suggest
+
+    state = view()
+    inspection = state and state.shown and state.shown()
+    if inspection is None:
+        raise UsageError("the Inspection of this view is not held any more; run its cell again")
+    return suggest(inspection)
 
 
 def compare(*inspections: Inspection, labels: Sequence[str] | None = None) -> Comparison:

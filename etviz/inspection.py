@@ -476,6 +476,15 @@ class Row:
         return self._located.name
 
     @property
+    def note(self) -> str:
+        """Your note on the row; set it, here or in a view. Reports carry it."""
+        return self._inspection.analysis.noted.get(self.index, "")
+
+    @note.setter
+    def note(self, text: str) -> None:
+        self._inspection.analysis.note(self.index, text)
+
+    @property
     def reference(self) -> torch.Tensor:
         """Raises `UsageError` if the row has no reference."""
         return self._inspection.tensors(self.index)[0]
@@ -492,6 +501,14 @@ class Row:
         Raises `UsageError` if an input was not logged, or too little is known of the row.
         """
         return copy.deepcopy(list(self._inspection.analysis.inputs(self.index)))
+
+    @property
+    def constants(self) -> pd.DataFrame:
+        """The constants that the operator or delegate reads, as the reference has them, and how the `.pte` does.
+
+        ``name, dtype, shape, min, max, rms``; ``pte`` says whether the program holds the same bytes or what differs.
+        """
+        return self._inspection.analysis.constants(self.index)
 
     @property
     def stack(self) -> str:

@@ -64,6 +64,7 @@ class Comparison(Shown):
 
     @property
     def labels(self) -> list[str]:
+        """The names of the Inspections, the first one's first."""
         return list(self._inspections)
 
     @property

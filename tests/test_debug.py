@@ -430,6 +430,38 @@ def test_calibration_inputs_that_do_not_fit(item: Any, words: str, tmp_path: Pat
         )
 
 
+class Shifted(torch.nn.Module):
+    """Upstream's quantizer makes 1 a float tensor, and the index with it."""
+
+    def __init__(self, one: int | torch.Tensor) -> None:
+        super().__init__()
+        self.table, self.last = torch.nn.Embedding(8, 4), torch.nn.Linear(4, 4)
+        self.one = one
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.last(self.table(ids + self.one))
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_a_quantizer_that_breaks_an_index(is_dynamic: bool, tmp_path: Path) -> None:
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+
+    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_dynamic=is_dynamic))
+    ids = torch.tensor([[1, 2, 3]])
+    with pytest.raises(EtvizError) as found:
+        etviz.debug(Shifted(1), (ids,), quantizer=quantizer, workdir=tmp_path)
+    said, *lines = str(found.value).splitlines()
+    assert said.startswith("The model takes item 0 of the calibration, but fails as the quantizer has prepared it: ")
+    assert "Its cause" not in said
+    assert "self.last(self.table(ids + self.one)), which calls embedding.default" in lines[0]
+    assert "tensor of integers (register_buffer)" in lines[1]
+    program = etviz.debug(Shifted(torch.ones(1, dtype=torch.int64)), (ids,), quantizer=quantizer, workdir=tmp_path)
+    assert program.first_divergence is None
+
+
 def test_options_reach_the_run(tmp_path: Path) -> None:
     with pytest.raises(ExecutionError, match="timeout="):
         etviz.debug(Nothing(), (torch.ones(3),), timeout=1e-6, workdir=tmp_path)

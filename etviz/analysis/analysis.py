@@ -14,6 +14,7 @@ import pandas as pd
 
 from etviz.analysis.attribution import Attributions
 from etviz.analysis.finding import Finder
+from etviz.analysis.findings import program_file
 from etviz.analysis.insides import Insides, due, settled
 from etviz.analysis.ledger import ledger
 from etviz.analysis.profile import module_total
@@ -57,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change: ``introduced``, ``attribution``, ``refused``, or ``zoom`` with `added` rows before row `first`."""
+    """``introduced``, ``attribution``, ``refused``, ``note``, or ``zoom`` with `added` rows before row `first`."""
 
     what: str
     first: int = 0
@@ -90,6 +91,7 @@ class Analysis:
         self.findings = findings
         self.graph = findings.graph
         self.rows = Rows(Tables(findings, findings.compared))
+        self.notes: Mapping[tuple[Call | None, int], str] = {}
         self.values = RowTensors(self.rows, findings.check_files)
         self.zooms = Zooms(findings, self.rows)
         self.attributions = Attributions(self.rows)
@@ -283,6 +285,33 @@ class Analysis:
         if place.inside is not None:
             return self.inside[place.inside].inputs(place.at)
         return self.zooms.inputs(place.at)
+
+    def note(self, row: Any, text: Any) -> None:
+        """A sentence about a row, which reports carry; empty takes it back."""
+        if not isinstance(text, str):
+            raise UsageError(f"a note must be a text, found {type(text).__name__}")
+        place = self.rows.find(row)
+        self.notes = {**self.notes, (place.inside, place.at): text.strip()}
+        self.changed.emit(Change("note"))
+
+    @property
+    def noted(self) -> dict[int, str]:
+        """Notes by row."""
+        first = {inside: at for at, inside, _ in self.rows.parts()}
+        return {first[inside] + at: text for (inside, at), text in self.notes.items() if text and inside in first}
+
+    @during("reading the constants of a row")
+    def constants(self, row: Any) -> pd.DataFrame:
+        from etviz.artifacts.program.program import read_program
+        from etviz.comparison.constants import constants_of
+
+        place, found = self.rows.find(row), self.findings
+        inner = self if place.inside is None else self.inside[place.inside]
+        replay, pte = inner.tables.compared.replay, program_file(found)
+        program = read_program(pte) if pte is not None else None
+        weights = replay.constants if replay is not None else {}
+        rows = constants_of(inner.graph, place.gap.instruction, weights, found.constants, program, found.method)
+        return pd.DataFrame(rows, columns=["name", "dtype", "shape", "min", "max", "rms", "pte"])
 
     @during("zooming into a delegate")
     def zoom(

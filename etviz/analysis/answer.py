@@ -2,38 +2,67 @@
 
 from __future__ import annotations
 
+from math import isnan
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.analysis.tasks import TASKS, measured, top1, top5
+from etviz.graph.exposure import COPIES
 from etviz.graph.inline import inline
-from etviz.graph.ir import refs
+from etviz.graph.ir import Ref
 from etviz.graph.labels import short_operator
+from etviz.graph.quantize_ops import is_conversion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from etviz.graph.ir import Graph
+    from etviz.analysis.findings import Findings
+    from etviz.comparison.gap import Comparison
+    from etviz.graph.ir import Node
 
 _TOP: Final = 5
-_PRODUCTS: Final = frozenset(("linear", "addmm", "mm", "bmm", "matmul", "softmax", "log_softmax", "convolution"))
+_SOFTMAX: Final = frozenset(("softmax", "log_softmax"))
+_ORDERED: Final = COPIES | {"aten._to_copy.default", "dim_order_ops._to_dim_order_copy.default"}
 
 
-def score_outputs(graph: Graph) -> list[bool]:
-    """True for each output that comes from a product or a softmax, apart from operators with a single input."""
-    flat = inline(graph).graph
-    return [_is_product(flat, name) for name in refs(flat.outputs)]
+def best_of(findings: Findings, comparisons: Sequence[Comparison]) -> str:
+    """The first numbers of a verdict; empty where neither the program nor a task says that an output holds scores."""
+    known = score_outputs(findings)
+    sides = [zip(known, item.reference_outputs, item.runtime_outputs, strict=False) for item in comparisons]
+    said = answer((reference, runtime) for each in sides for scores, reference, runtime in each if scores)
+    told = [said] if said else []
+    for name, task in (findings.tasks if comparisons else {}).items():
+        if said and task in (top1, top5):
+            continue
+        values, problems = zip(
+            *(measured(task, item.reference_outputs, item.runtime_outputs) for item in comparisons), strict=True
+        )
+        problem = next(filter(None, problems), "")
+        unknown = f"not known ({problem})" if problem else "not known"
+        told.append(f"{name} {unknown if isnan(fmean(values)) else f'{fmean(values):.3g}'}")
+    return ", ".join(told)
 
 
-def _is_product(graph: Graph, name: str) -> bool:
-    nodes = {node.name: node for node in graph.nodes}
-    constants = {item.name for item in graph.inputs if item.kind != "user"}
-    while (node := nodes.get(name)) is not None:
-        if short_operator(node.target).lstrip("_") in _PRODUCTS:
-            return True
-        read = [each for each in node.reads() if each not in constants]
-        if len(read) != 1:
-            return False
-        name = read[0]
-    return False
+def score_outputs(findings: Findings) -> list[bool]:
+    """True for each output that is a softmax over its last axis, and for the first one if a task reads scores.
+
+    Nothing else tells scores from other numbers: a regression ends in a linear layer, too.
+    """
+    if findings.zoom is not None:
+        return []
+    flat = inline(findings.graph).graph
+    nodes = {node.name: node for node in flat.nodes}
+    told = any(task in TASKS.values() for task in findings.tasks.values())
+    return [(told and at == 0) or _is_softmax(nodes, output) for at, output in enumerate(flat.outputs)]
+
+
+def _is_softmax(nodes: Mapping[str, Node], output: Any) -> bool:
+    node = nodes.get(output.name) if isinstance(output, Ref) else None
+    while node is not None and (is_conversion(node) or node.target in _ORDERED):
+        node = nodes.get(next(iter(node.reads()), ""))
+    if node is None or short_operator(node.target).lstrip("_") not in _SOFTMAX or not (meta := node.outputs[0]):
+        return False
+    return node.args[1] in (-1, len(meta.shape) - 1)
 
 
 def is_scores(value: Any) -> bool:

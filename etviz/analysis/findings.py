@@ -11,6 +11,7 @@ from etviz.artifacts.known_files import identity
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from etviz.analysis.tasks import Task
     from etviz.comparison.constants import Difference
     from etviz.comparison.gap import Run
     from etviz.evaluation.own_operators import OwnFunctions
@@ -42,8 +43,8 @@ class Findings:
     `known_files.identity`. `inner_handles` has by delegate call its backend's identifiers, as text, to debug handles;
     `inside_of_probes` the largest distance of the probe inside it from the program, None where unknown, empty where
     inner values are the run's. `call` is the execution and the delegate call whose inside this is. `made` has
-    `etviz.debug`'s model and arguments. `check_files` raises `ArtifactError` if files have changed. `keep_alive` holds
-    a temporary folder.
+    `etviz.debug`'s model and arguments, `tasks` the verdict's task metrics. `check_files` raises `ArtifactError` if
+    files have changed. `keep_alive` holds a temporary folder.
     """
 
     title: str
@@ -69,6 +70,7 @@ class Findings:
     zoom: Zoom | None = None
     call: tuple[int, int] | None = None
     made: Mapping[str, Any] = field(default_factory=dict)
+    tasks: Mapping[str, Task] = field(default_factory=dict)
     check_files: Callable[[], None] = lambda: None
     keep_alive: Any = None
     name: str = ""

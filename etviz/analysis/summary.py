@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.analysis.answer import answer, score_outputs
+from etviz.analysis.answer import best_of
 from etviz.comparison.constants import differing
 from etviz.comparison.gap import CREATED, DIFFERENT, EMPTY, LOST, MISMATCH, NOT_COMPARED
 from etviz.comparison.gap_tables import NONFINITE
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from etviz.analysis.findings import Findings
     from etviz.analysis.tables import Tables
     from etviz.comparison.constants import Difference
-    from etviz.comparison.gap import Comparison
     from etviz.graph.delegation import Delegation
 
 LEVELS: Final = ("ok", "unknown", "warn", "bad")
@@ -64,7 +63,7 @@ def summarize(findings: Findings, tables: Tables, decision: Decision) -> Summary
     comparisons = [run.comparison for run in tables.compared.runs]
     undetermined = next((item.undetermined for item in comparisons if item.undetermined), "")
     judged = [item.judged for item in comparisons]
-    best = answer(_scores(score_outputs(findings.graph), comparisons))
+    best = best_of(findings, comparisons)
     own = judge_outputs(tables.outputs, judged, undetermined, accused=accused, best=best)
     level, verdict = _with_culprit(*own, findings.constants, decision.culprit)
     gaps, coverage = tables.rows, tables.coverage
@@ -160,7 +159,8 @@ def _verdict(outputs: pd.DataFrame, undetermined: str, *, accused: bool, best: s
         grows = str(worst["grows_at"] or "")
         often = times + (f", most of it {grows}" if grows else "") if worst["amplification"] >= _AMPLIFIED else ""
         drowned = ", which leaves nothing of it" if worst["noise"] * worst["rel_l2"] >= worst["rmse"] else ""
-        return "warn", f"{what} as much as rounding in this precision explains{drowned}{often}{detail}."
+        level = "warn" if often or drowned or len(known) < len(outputs) else "ok"
+        return level, f"{what} as much as rounding in this precision explains{drowned}{often}{detail}."
     matching = f"{_outputs(len(known), len(outputs), 'matches', 'match')} the reference"
     if len(known) < len(outputs):
         return "warn", f"{matching}; the others were not compared."
@@ -202,11 +202,6 @@ def _agreement(known: pd.DataFrame) -> str:
         return "bit for bit"
     within = "" if known["allclose"].astype(bool).all() else ", which is rounding for its precision"
     return f"max |error| {largest:.3g}{within}"
-
-
-def _scores(known: Sequence[bool], comparisons: Sequence[Comparison]) -> list[tuple[Any, Any]]:
-    sides = [zip(known, item.reference_outputs, item.runtime_outputs, strict=False) for item in comparisons]
-    return [(reference, runtime) for each in sides for scores, reference, runtime in each if scores]
 
 
 def _constants(gaps: pd.DataFrame, constants: Sequence[Difference]) -> Fact | None:

@@ -11,7 +11,7 @@ import itertools
 import threading
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ _ALIKE: Final = 0.9
 _FEW_VALUES: Final = 8
 """Maximum number of different values of a constant whose other order says nothing."""
 _START: Final = 64
+_OTHER: Final = "not byte for byte: the backend stores it in another form"
 _MOST_TRIALS: Final = 64
 
 
@@ -141,6 +142,45 @@ def compare_constants(
         if nearest is not None:
             found.append(_difference(names[target], use.instruction, tensor, nearest))
     return found
+
+
+def constants_of(
+    graph: Graph,
+    instruction: int,
+    weights: Mapping[str, torch.Tensor],
+    found: Sequence[Difference],
+    program: Program | None,
+    method: str,
+) -> list[dict[str, Any]]:
+    """The constants that an instruction reads: a row for each, with the numbers of the reference."""
+    blobs = _Blobs(program, method) if program is not None else None
+    names, differences = constant_names(graph), {item.name: item for item in found}
+    uses = {use.item.target: use for use in _uses(graph, -1) if use.instruction == instruction}
+    rows = []
+    for target, use in uses.items():
+        if target not in weights:
+            continue
+        tensor, name = weights[target], names[target]
+        numbers = tensor.detach().abs().double() if tensor.dtype.is_complex else tensor.detach().double()
+        known = tensor.numel() > 0
+        if blobs is None:
+            told = "there is no .pte"
+        elif name in differences:
+            told = str(differences[name])
+        else:
+            told = "the same bytes" if known and blobs.take(in_place(weights, target), anyhow=use.inside) else _OTHER
+        rows.append(
+            {
+                "name": name,
+                "dtype": str(tensor.dtype).removeprefix("torch."),
+                "shape": tuple(tensor.shape),
+                "min": float(numbers.min()) if known else np.nan,
+                "max": float(numbers.max()) if known else np.nan,
+                "rms": float(numbers.square().mean().sqrt()) if known else np.nan,
+                "pte": told,
+            }
+        )
+    return rows
 
 
 def _difference(name: str, instruction: int, tensor: torch.Tensor, other: torch.Tensor) -> Difference:

@@ -101,6 +101,7 @@ class PortCard:
             target.write_text(f"{page}<h1>{html.escape(self.title)}</h1>{self.to_fragment()}\n", encoding="utf-8")
 
     def to_fragment(self) -> str:
+        """The table as HTML."""
         rows = []
         for row in self._cells():
             kind = ' class="first"' if row[0] == self.first else ""

@@ -188,6 +188,7 @@ class Decode(Shown):
         return ("ok", "") if digest is None else (digest.level, digest.verdict)
 
     def told_steps(self) -> pd.DataFrame:
+        """`steps` with the tokens that each side prefers as text."""
         steps = self.steps
         for side in ("reference", "runtime"):
             steps[f"text_{side}"] = [self._tokenizer.text(int(token)) for token in steps[f"predicted_{side}"]]

@@ -76,6 +76,7 @@ class Census:
 
     @property
     def varying(self) -> int:
+        """Number of instructions whose value was not the same in all runs."""
         return int(self._table["varied"].sum())
 
     @property

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from etviz.analysis.tasks import measured
 from etviz.artifacts.files import collection_paused
 from etviz.artifacts.record.weights import CachedTensors
 from etviz.comparison.gap import MISMATCH, NOT_COMPARED
@@ -296,7 +297,7 @@ def _run_row(sample: Sample, comparison: Comparison, exact: Sequence[Any] | None
     row["worst_introduced_severity"] = worst.introduced["severity"] if worst is not None and worst.introduced else NAN
     expected = exact if exact is not None else comparison.reference_outputs
     for name, task in work.tasks.items():
-        row[name], problem = _task(task, expected, comparison.runtime_outputs, sample.label)
+        row[name], problem = measured(task, expected, comparison.runtime_outputs, sample.label)
         if problem:
             row["reason"] = "; ".join(filter(None, (row["reason"], f"{name}: {problem}")))
     return row
@@ -319,13 +320,6 @@ def worst_output(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dic
         values = [value for value in values if not math.isnan(value)]
         worst[name] = (min(values) if higher else max(values)) if values else NAN
     return worst
-
-
-def _task(task: Any, expected: Sequence[Any], found: Sequence[Any], label: Any) -> tuple[float, str]:
-    try:
-        return float(task(expected, found, label)), ""
-    except Exception as error:  # noqa: BLE001 - a user's function fails in its own way
-        return NAN, " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 def gap_columns(metrics: Sequence[Metric]) -> list[str]:

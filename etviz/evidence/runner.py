@@ -14,6 +14,8 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
+from etviz.analysis.tasks import choose as choose_tasks
+from etviz.analysis.tasks import refuse_columns
 from etviz.errors import ExecutionError, UsageError, during
 from etviz.evidence.dataset import Entry, content, count_of, encode, entries, first_item
 from etviz.evidence.executors import GUARD, executor_of, is_here, runs_a_script
@@ -24,8 +26,6 @@ from etviz.evidence.running import BUFFER, NAMING
 from etviz.evidence.store import LOWERED, Store, require_parquet
 from etviz.evidence.study import Study
 from etviz.evidence.subject import arguments_of, subject_of
-from etviz.evidence.task_metrics import choose as choose_tasks
-from etviz.evidence.task_metrics import refuse_columns
 from etviz.graph.uses import is_stateful
 from etviz.inspection import Inspection
 from etviz.pipeline.recipe import lowering as arguments

@@ -211,6 +211,7 @@ class Study:
 
     @property
     def subject(self) -> Subject:
+        """The program, from the study's own folder."""
         return self._store.subject()
 
     @during("reading the study")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 from tqdm.auto import tqdm
 
+from etviz.analysis.tasks import choose as choose_tasks
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import EtvizError, UsageError, during
 from etviz.evidence.exclusions import (
@@ -22,7 +23,6 @@ from etviz.evidence.search import Simulation, Unit, ddmin
 from etviz.evidence.study import Study
 from etviz.evidence.subject import Subject, subject_of
 from etviz.evidence.sweep import split
-from etviz.evidence.task_metrics import choose as choose_tasks
 from etviz.evidence.variants import NUMBERS, Variant, float_outputs, lower_variant, measure_latency, run_variant
 from etviz.inspection import Inspection
 from etviz.pipeline.recipe import lowering as arguments
@@ -79,6 +79,7 @@ class Suggestion:
 
     @property
     def table(self) -> pd.DataFrame:
+        """The figures before and after."""
         return pd.DataFrame({"before": dict(self.before), "after": dict(self.after)})
 
     def __repr__(self) -> str:

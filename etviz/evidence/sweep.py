@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 from tqdm.auto import tqdm
 
+from etviz.analysis.tasks import choose as choose_tasks
 from etviz.artifacts.files import make_folder
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import UsageError, during, in_a_line
@@ -16,7 +17,6 @@ from etviz.evidence.dataset import first_item
 from etviz.evidence.executors import executor_of
 from etviz.evidence.measuring import FLOAT_METRICS
 from etviz.evidence.subject import arguments_of, inspect_run
-from etviz.evidence.task_metrics import choose as choose_tasks
 from etviz.evidence.variants import NUMBERS, Variant, float_outputs, lower_variant, measure_latency, run_variant
 from etviz.pipeline.environment import interpreter, versions_in
 from etviz.pipeline.lower import flatten

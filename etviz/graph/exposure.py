@@ -23,7 +23,7 @@ _BATCH_NORMS: Final = {
     "aten._native_batch_norm_legit.default",
 }
 _FOLDING: Final = {"aten.convolution.default", "aten.linear.default", "aten.addmm.default"}
-_COPIES: Final = {
+COPIES: Final = {
     "aten.clone.default",
     "aten.alias_copy.default",
     "aten.lift_fresh_copy.default",
@@ -79,7 +79,7 @@ def _hide(exposure: Exposure, node: Node, uses: Uses) -> None:
         )
     elif chooses_grid(node) or (grid is not None and any(refs((grid.scale, grid.zero_point)))):
         exposure.hidden[node.name] = _IN_KERNEL
-    elif node.target in _COPIES:
+    elif node.target in COPIES:
         exposure.hidden[node.name] = "it copies its input, which the backend leaves out"
     elif len(after) == 1 and (owner := _owner(node, after[0], uses)):
         exposure.owners[node.name] = owner

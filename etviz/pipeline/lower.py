@@ -39,6 +39,10 @@ _STRICT: Final = (
     "move it out of forward(), or give strict=False: then the operators that the model calls are traced, not its Python"
 )
 _NOT_STRICT: Final = "write it with operators of torch, or move it out of forward()"
+_PREPARED: Final = (
+    "where an index became float, upstream made the number beside it a float tensor (x + 1): give the number as a "
+    "tensor of integers (register_buffer), or keep it out of the quantizer's reach"
+)
 _PTE, _ETRECORD, _RECORD, _DATA = "model.pte", "etrecord.bin", "model.etviz", "model.ptd"
 
 
@@ -207,12 +211,38 @@ def quantize(
                 if guards is not None:
                     guards(*flatten(batch))
                 prepared(*batch)
-            except Exception as error:
-                raise UsageError(
-                    f"calibration: the model can't take item {at}, {_kinds(batch)}; it was exported for "
-                    f"{_kinds(example_inputs)} ({one_line(error)[:200] or type(error).__name__})"
-                ) from error
+            except Exception as error:  # noqa: BLE001 - any error is told
+                problem = error
+            else:
+                continue
+            if _takes(program, guards, batch):
+                _blame_quantizer(prepared, batch, at)
+            raise UsageError(
+                f"calibration: the model can't take item {at}, {_kinds(batch)}; it was exported for "
+                f"{_kinds(example_inputs)} ({one_line(problem)[:200] or type(problem).__name__})"
+            ) from problem
     return torch.export.export(convert_pt2e(prepared), tuple(example_inputs), strict=False)
+
+
+def _takes(program: ExportedProgram, guards: Any, batch: Sequence[Any]) -> bool:
+    try:
+        if guards is not None:
+            guards(*flatten(batch))
+        program.module(check_guards=False)(*batch)
+    except Exception:  # noqa: BLE001 - any failure is the batch's
+        return False
+    return True
+
+
+def _blame_quantizer(prepared: torch.fx.GraphModule, batch: Sequence[Any], at: int) -> None:
+    """An interpreter's error knows the operator, that of compiled code does not."""
+    try:
+        torch.fx.Interpreter(prepared).run(*batch)
+    except Exception as error:
+        raise LoweringError(
+            f"The model takes item {at} of the calibration, but fails as the quantizer has prepared it: "
+            f"{complaint(error, _PREPARED)}"
+        ) from error
 
 
 def _kinds(values: Sequence[Any]) -> str:

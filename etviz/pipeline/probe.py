@@ -86,6 +86,7 @@ class Probe:
 
     @property
     def folder(self) -> Path:
+        """The folder of the file."""
         return self.path.parent
 
 

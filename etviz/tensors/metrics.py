@@ -156,6 +156,7 @@ class Metrics(dict[str, Metric]):
 
     @property
     def registered(self) -> dict[str, Metric]:
+        """The metrics that were added in this session."""
         return {name: metric for name, metric in self.items() if name not in {*BUILT_IN, *self._elsewhere}}
 
 

@@ -37,6 +37,10 @@ export interface Payload extends FilterTable {
   timed: TimedRuns | null;
   /** Of a language model; else null. */
   tokens: Tokens | null;
+  /** What the kernel explains on request; nothing in a report. */
+  explanations: readonly string[];
+  /** Notes on rows. */
+  notes: Readonly<Record<number, string>>;
   /** Who reads whose values, in the program tree. */
   edges: Edges;
   /** Ascending ranks of a column (see sort.ts); null if there is no such column. */
@@ -161,6 +165,8 @@ export function decodePayload({ result: wire, buffers }: Answer<WirePayload>): P
     timed: wire.timeline ?? null,
     tokens: wire.tokens ? decodeTokens(wire.tokens, buffers) : null,
     zooms: decodeZooms(wire, buffers, column),
+    explanations: wire.explanations ?? [],
+    notes: wire.row_notes ?? {},
     edges: decodeEdges(wire, buffers),
     ranks,
     badness,

@@ -119,6 +119,16 @@ export class SampleModel {
       const outputs = [{ name: "0: [1, 10] float32", before: 0.0317, after: 2.1e-6, top1: [7, 3, 7] }];
       return this.#say({ id, result: { ok: true, rows: params.rows, outputs } });
     }
+    if (method === "explain") {
+      const rows = [["fc.weight", "float32", "every element (relative error 1)"]];
+      const result = { ok: true, title: `About ${String(params.what)}`, head: ["name", "dtype", "pte"], rows, text: "That is all." };
+      return this.#say({ id, result });
+    }
+    if (method === "note") {
+      this.options.notes = { ...this.options.notes, [Number(params.row)]: String(params.text) };
+      this.#say({ event: "changed" });
+      return this.#say({ id, result: { ok: true } });
+    }
     if (method === "method") {
       const { methods = [] } = this.options;
       const chosen = String(params.method);

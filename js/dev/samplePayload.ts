@@ -46,6 +46,9 @@ export interface SampleOptions {
   tokens?: TokenOptions;
   /** How often the program ran. */
   runs?: number;
+  /** What the kernel explains, and notes on rows. */
+  explanations?: string[];
+  notes?: Record<string, string>;
   /** The output whose error was attributed. */
   attributed?: number;
 }
@@ -470,6 +473,8 @@ export function samplePayload(options: SampleOptions = {}): Answer<WirePayload> 
     timeline: options.timed
       ? { runs: options.timed, typical: Math.floor((options.timed - 1) / 2), note: "About these times.", distorted: options.distorted ?? false }
       : null,
+    explanations: options.explanations ?? [],
+    row_notes: options.notes ?? {},
     ...explanations(pool, program.rows, empty ? null : options, zoomed),
     ...(options.tokens ? { tokens: sampleTokens(pool, options.tokens) } : {}),
   };

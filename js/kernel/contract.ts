@@ -221,6 +221,18 @@ export interface WirePayload {
   tokens?: WireTokens | null;
   /** How many changes of the Inspection it contains; not in a report. */
   changes?: number;
+  /** What can be asked for by `explain`; not in a report. */
+  explanations?: string[];
+  /** Notes by row. */
+  row_notes?: Record<string, string>;
+}
+
+/** A table that was asked for: texts. */
+export interface WireExplained {
+  title: string;
+  head: string[];
+  rows: string[][];
+  text: string;
 }
 
 /** The answer to `hello`. */

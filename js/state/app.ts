@@ -4,7 +4,7 @@ import { csvOf, markdownOf, pandasOf } from "../data/export";
 import { filterRows } from "../data/filter";
 import { linkOf } from "../data/link";
 import { sliceAt } from "../data/tensor";
-import type { TreeName, WireWhatIf } from "../kernel/contract";
+import type { TreeName, WireExplained, WireWhatIf } from "../kernel/contract";
 import type { Payload } from "../data/payload";
 import { type Profile, profileOf } from "../data/profile";
 import { Nodes } from "./nodes";
@@ -60,9 +60,9 @@ export class App {
 
   /** What was about the rows and nodes of another method is about nothing. */
   forget(): void {
-    const { closedCalls, detail, element, mask, pins, slice, timeSpan, timedRun, unfolded, whatIf } = this.view;
+    const { closedCalls, detail, element, explained, mask, pins, slice, timeSpan, timedRun, unfolded, whatIf } = this.view;
     batch(() => {
-      for (const one of [detail, element, mask, slice, timeSpan, timedRun, whatIf]) one.value = null;
+      for (const one of [detail, element, explained, mask, slice, timeSpan, timedRun, whatIf]) one.value = null;
       pins.value = [];
       closedCalls.value = new Set();
       unfolded.value = new Map();
@@ -161,6 +161,14 @@ export class App {
     const compared = this.payload.peek()?.compared ?? 0;
     const rows = [...new Set([row, ...pins.peek()])].filter((one) => one < compared);
     this.store.jobs.start("what_if", { rows }, (result) => void (whatIf.value = result as WireWhatIf));
+  }
+
+  /** Ask for a table about a row, or about the program. */
+  explain(what: string, row: number): void {
+    const { explained } = this.view;
+    this.store.jobs.start("explain", { what, row }, (result) => {
+      explained.value = { ...(result as WireExplained), what, row };
+    });
   }
 
   /** Look into the delegate call of a row, and open its node when that is done. */

@@ -16,11 +16,32 @@ export interface Command {
   argument?: string;
 }
 
-function rank(name: string, column: string, key: string): Command {
+/** What the kernel explains on request (etviz/view/widget/explanations.py). */
+export const EXPLANATIONS = [
+  { name: "constants", text: "Constants", tip: "The constants that the row reads, in the reference and in the .pte", ofRow: true },
+  { name: "repro", text: "Write a repro", tip: "A folder that shows the row's own error without etviz", ofRow: true },
+  { name: "ladder", text: "Ladder", tip: "Between which stages of the program values change", ofRow: false },
+  { name: "suggest", text: "Suggest a fix", tip: "Operators to keep in float or off the backend, measured; takes minutes", ofRow: false },
+];
+
+function explanation({ name, text, tip }: (typeof EXPLANATIONS)[number]): Command {
+  return {
+    id: `explain.${name}`,
+    title: `${text}: ${tip[0].toLowerCase()}${tip.slice(1)}`,
+    run: (app) => app.explain(name, app.selection.row.peek()),
+    can: ({ payload, selection }) => {
+      const row = selection.row.peek();
+      const known = payload.peek();
+      return known !== null && row >= 0 && row < known.compared && known.explanations.includes(name);
+    },
+  };
+}
+
+function rank(name: string, column: string, key?: string): Command {
   return {
     id: `rank.${name}`,
     title: `Rank by ${name}`,
-    key,
+    ...(key && { key }),
     run: ({ rows }) => rows.rankBy(column),
     can: ({ payload }) => payload.peek()?.column(column) !== undefined,
   };
@@ -106,6 +127,7 @@ export const COMMANDS: readonly Command[] = [
       return store.source.kernel && row >= 0 && row < (payload.peek()?.compared ?? 0);
     },
   },
+  ...EXPLANATIONS.map(explanation),
   {
     id: "row.select",
     title: "Select a row",
@@ -128,6 +150,7 @@ export const COMMANDS: readonly Command[] = [
   rank("total", "severity", "t"),
   rank("attribution", "attribution", "a"),
   rank("latency", "latency_ms", "l"),
+  rank("quantization", "error_steps"),
   { id: "filter.set", title: "Filter", argument: "severity>10", run: ({ store }, text) => void (store.traits.filter.value = text) },
   { id: "filter.clear", title: "Show all rows", key: "x", run: ({ rows }) => rows.clearFilters() },
   {

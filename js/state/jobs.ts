@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import type { WireError } from "../kernel/contract";
 import { SILENT, type Source, isError } from "../kernel/source";
 
-export type JobName = "zoom" | "attribution" | "what_if" | "method";
+export type JobName = "zoom" | "attribution" | "what_if" | "method" | "explain";
 type Params = Record<string, number | string | readonly number[]>;
 
 export interface Job {

@@ -1,6 +1,6 @@
 // What only one view knows: chosen columns and filters, tree mode, log counts, pane sizes.
 import { type ReadonlySignal, signal } from "@preact/signals";
-import type { MapOf, TreeName, WireWhatIf } from "../kernel/contract";
+import type { MapOf, TreeName, WireExplained, WireWhatIf } from "../kernel/contract";
 import type { SortKey } from "../data/sort";
 
 /** How the delegated graph is shown. */
@@ -70,6 +70,8 @@ export function createViewState() {
     mapScale: signal<MapScale>("linear"),
     /** What would become of the outputs if some rows were exact; null before it was asked. */
     whatIf: signal<WireWhatIf | null>(null),
+    /** What was last explained, and for which row. */
+    explained: signal<(WireExplained & { what: string; row: number }) | null>(null),
     /** Which slice of a row the maps show; another row's is its own. */
     slice: signal<{ row: number; axes: readonly number[] | null; index: readonly number[] | null } | null>(null),
     /** Values, or errors, of a row that its map shows alone. */

@@ -25,6 +25,8 @@ export interface RowFacts {
   /** The first part of its name; empty where it has none. */
   at: string;
   mismatch: boolean;
+  /** Somebody's note; empty without one. */
+  note: string;
   /** The share of the error that the row introduced; NaN where it is not known. */
   part: number;
   /** An operator inside of a delegate that was zoomed. */
@@ -150,6 +152,11 @@ function TextCell({ column, facts, index }: Props<TextColumn>): JSX.Element {
         <Name text={text} beside={at.length} />
       ) : (
         (text ?? "–")
+      )}
+      {op && facts.note && (
+        <span class="etv-noted" role="img" aria-label={`Note: ${facts.note}`} data-tip={facts.note}>
+          <Icon name="note" />
+        </span>
       )}
       {op && facts.mismatch && <MismatchMark />}
       {op && facts.zoomable && <ZoomButton row={facts.row} />}

@@ -16,9 +16,9 @@ interface Props extends RowFacts {
 }
 
 export const Row = memo<Props>((props) => {
-  const { row, at, position, columns, selected, mismatch, inner, part, module, zoomable, inside, open } =
+  const { row, at, position, columns, selected, mismatch, note, inner, part, module, zoomable, inside, open } =
     props;
-  const facts = { row, at, mismatch, inner, part, module, zoomable, inside, open };
+  const facts = { row, at, mismatch, note, inner, part, module, zoomable, inside, open };
   return (
     <div
       class="etv-row"

@@ -80,6 +80,7 @@ function Body({ payload, list, columns, width, focus }: BodyProps): JSX.Element 
             pinned={pinned.has(row)}
             reachable={position === reachable && focus.part === "rows"}
             mismatch={payload.mismatch[row] === 1}
+            note={payload.notes[row] ?? ""}
             part={payload.number(INTRODUCED_PART, row)}
             module={payload.text("module", row) ?? ""}
             inner={payload.zooms.isInner(row)}

@@ -9,6 +9,7 @@ import { useApp } from "../ui/context";
 import { LevelIcon } from "../ui/Icon";
 import { Answered, useAnswer } from "./answer";
 import { Code } from "./Code";
+import { Explained, Note } from "./Explained";
 import { type FactLine, Facts } from "./Facts";
 import { Fingerprints } from "./Fingerprints";
 import { Metrics, NonfiniteMatrix, QuantizationSplit, Statistics, WorstElements } from "./tables";
@@ -125,7 +126,9 @@ export function RowDetail({ payload, row }: { payload: Payload; row: number }): 
           source={payload.text("source", row)}
         />
         <ZoomProgress row={row} />
+        {row < payload.compared && <Note payload={payload} row={row} />}
         {row < payload.compared && <WhatIf payload={payload} row={row} />}
+        {row < payload.compared && <Explained payload={payload} row={row} />}
         {payload.zooms.isInner(row) && <AroundLink payload={payload} row={row} />}
         {row >= payload.compared && <Facts lines={rowFacts(payload, row)} flow />}
         {row < payload.compared && (

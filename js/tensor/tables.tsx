@@ -21,7 +21,7 @@ interface FigureTableProps {
   children: ComponentChildren;
 }
 
-function FigureTable({ corner, heads, children }: FigureTableProps): JSX.Element {
+export function FigureTable({ corner, heads, children }: FigureTableProps): JSX.Element {
   return (
     <table class="etv-figures">
       <thead>

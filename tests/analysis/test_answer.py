@@ -71,3 +71,35 @@ def test_the_numbers_of_a_verdict_begin_with_it() -> None:
 
 def test_a_sum_has_no_best_class(executed: Callable[[str], Executed]) -> None:
     assert "top-1" not in str(executed("residual_cnn").inspection)
+
+
+def _verdict(*layers: torch.nn.Module, **given: object) -> str:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 7), *layers).eval()
+    return str(etviz.debug(model, (torch.randn(1, 8),), **given)).splitlines()[1]  # type: ignore[arg-type]
+
+
+def test_numbers_that_nothing_tells_to_be_scores_have_no_best_class() -> None:
+    """A regression ends in a linear layer, and a softmax over a batch is none over classes."""
+    assert "top-1" not in _verdict()
+    assert "top-1" not in _verdict(torch.nn.Softmax(0))
+    assert "top-1" not in _verdict(torch.nn.Softmax(-1), torch.nn.Linear(7, 7))
+
+
+@pytest.mark.parametrize("recipe", ["portable", "xnnpack-int8"])
+def test_a_softmax_tells(recipe: str) -> None:
+    assert "top-1 is the same" in _verdict(torch.nn.LogSoftmax(1), recipe=recipe)
+
+
+def test_the_task_tells() -> None:
+    assert "(top-1 is the same (" in _verdict(task="top1")
+
+    def largest(expected: list[torch.Tensor], found: list[torch.Tensor], label: object) -> float:
+        return float(found[0].amax() - expected[0].amax()) + 3
+
+    def broken(expected: list[torch.Tensor], found: list[torch.Tensor], label: object) -> float:
+        raise ValueError("no such class")
+
+    told = _verdict(task=[largest, "accuracy", broken])
+    assert "largest 3, accuracy not known, broken not known (ValueError: no such class); max |error|" in told
+    assert "(largest 3; " in _verdict(task=largest)

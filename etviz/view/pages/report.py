@@ -166,8 +166,15 @@ def _summary(analysis: Analysis, title: str) -> str:
 <ul>{html_facts(digest)}</ul>
 <noscript><p>With JavaScript on, this page shows every row, the delegated graph and the histograms.</p></noscript>
 {worst}
+{_noted(analysis)}
 <p class="etv-summary-made">Written by etviz {escape(__version__)} on {made}.</p>
 </main>"""
+
+
+def _noted(analysis: Analysis) -> str:
+    notes = analysis.noted
+    told = "".join(f"<li>{markup(analysis.rows.find(row).name)}: {markup(text)}</li>" for row, text in notes.items())
+    return f"<h2>Notes</h2>\n<ul>{told}</ul>" if told else ""
 
 
 _MEGABYTE: Final = 1_000_000

@@ -117,6 +117,7 @@ def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dic
         "method": analysis.findings.shown_method,
         "methods": [analysis.findings.shown_method],
         "timeline": _timed(analysis.profile),
+        "row_notes": {str(row): text for row, text in analysis.noted.items()},
         "attribution": attribution and attribution | {"sum": as_text(attribution["sum"])},
     }
     if beside is not None:

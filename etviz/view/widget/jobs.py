@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from etviz.analysis.analysis import Analysis
-from etviz.analysis.answer import is_one_row
+from etviz.analysis.answer import is_one_row, score_outputs
 from etviz.errors import EtvizError, UsageError
 from etviz.json_numbers import as_text
 
@@ -127,17 +127,18 @@ def _what_if(analysis: Analysis, params: dict[str, Any], progress: Progress, can
     numbers = {run.event_block: number for run, number in zip(runs, found.runs, strict=True)}
     reference = [value for run in runs for value in run.comparison.reference_outputs]
     runtime = [value for run in runs for value in run.comparison.runtime_outputs]
-    outputs: list[dict[str, Any]] = []
+    scores, outputs = score_outputs(analysis.findings), list[dict[str, Any]]()
     for at in range(len(found.before)):
         was, now = found.before.iloc[at], found.after.iloc[at]
         sides = (reference[at], runtime[at], found.outputs[at])
+        judged = scores[int(was["output"])] and all(map(is_one_row, sides))
         label = f"run {numbers[int(was['event_block'])]}, " if len(runs) > 1 else ""
         outputs.append(
             {
                 "name": f"{label}{int(was['output'])}: {list(was['shape'])} {was['dtype']}",
                 "before": as_text(was["rmse"]),
                 "after": as_text(now["rmse"]),
-                "top1": [int(side.argmax()) for side in sides] if all(map(is_one_row, sides)) else None,
+                "top1": [int(side.argmax()) for side in sides] if judged else None,
             }
         )
     return {"rows": rows, "outputs": outputs}

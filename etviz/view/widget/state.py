@@ -47,6 +47,7 @@ class ViewState(traitlets.HasTraits):
         super().__init__()
         self._analysis = analysis
         self.shown: weakref.ref[Any] | None = None
+        self.suggest: Callable[[], Any] | None = None
         self._read_method = read_method
         self._others: dict[str, ViewState] = {}
         if analysis is not None:

@@ -22,6 +22,7 @@ from etviz.settings import options
 from etviz.view.pages.html import STATIC
 from etviz.view.payload.tensor import BUILDERS, build_tensor
 from etviz.view.payload.timeline import build_timeline
+from etviz.view.widget.explanations import explain, offered
 from etviz.view.widget.jobs import Job, Jobs, Progress
 from etviz.view.widget.panel import NO_PANEL, Area, PanelPlace, is_place, listed, place, settle
 from etviz.view.widget.state import SHARED, ViewState
@@ -111,11 +112,12 @@ class InspectionWidget(anywidget.AnyWidget):
             "tensor": self._tensor,
             "timeline": lambda params: build_timeline(self.state.analysis, params),
             "cancel": self._stop,
+            "note": self._note,
         } | {name: functools.partial(self._build, build) for name, build in BUILDERS.items()}
         self._cached_tensor = functools.lru_cache(64)(
             lambda row, bins: build_tensor(self.state.analysis, row, bins, beside=self.state.beside)
         )
-        own: dict[str, Job] = {"method": self._choose, "attribution": self._attribute}
+        own: dict[str, Job] = {"method": self._choose, "attribution": self._attribute, "explain": self._explain}
         self._jobs = Jobs(lambda: self.state.analysis, self.send, own)
         self._tie(state)
         self.on_msg(self._answer)
@@ -212,6 +214,14 @@ class InspectionWidget(anywidget.AnyWidget):
         self.state.attribute(params, progress)
         return {}
 
+    def _explain(self, params: dict[str, Any], progress: Progress, _cancel: threading.Event) -> dict[str, Any]:
+        progress(0, 0)
+        return explain(self.state, params)
+
+    def _note(self, params: dict[str, Any]) -> Answer:
+        self.state.analysis.note(params.get("row"), params.get("text"))
+        return {"ok": True}, []
+
     def _choose(self, params: dict[str, Any], progress: Progress, _cancel: threading.Event) -> dict[str, Any]:
         name = params.get("method")
         if not isinstance(name, str):
@@ -232,7 +242,8 @@ class InspectionWidget(anywidget.AnyWidget):
         """With the number of changes in it."""
         changes = self._changes
         result, buffers = self.state.payload()
-        return result | {"methods": list(self.state.methods), "changes": changes}, buffers
+        more = {"methods": list(self.state.methods), "changes": changes, "explanations": offered(self.state)}
+        return result | more, buffers
 
     def _follow(self, _change: Change) -> None:
         self._changes += 1

@@ -78,6 +78,14 @@ def refuse_columns(argument: str, names: Iterable[str], columns: Collection[str]
             raise UsageError(f"{argument}: {name!r} is a column of {tables} already; give it another name")
 
 
+def measured(task: Task, expected: Sequence[Any], found: Sequence[Any], label: Any = None) -> tuple[float, str]:
+    """The value, or NaN and the problem."""
+    try:
+        return float(task(expected, found, label)), ""
+    except Exception as error:  # noqa: BLE001 - a user's function fails in its own way
+        return math.nan, " ".join(f"{type(error).__name__}: {error}".split())[:200]
+
+
 def _scores(outputs: Sequence[Any]) -> npt.NDArray[np.float64]:
     if not outputs or not hasattr(outputs[0], "detach"):
         raise ValueError("the first output is no tensor of scores")
