@@ -247,7 +247,7 @@ Each link opens a live report: the HTML export as etviz writes it. Click a row, 
 ## Programs
 
 - [The demo's planted fault](demo.html). A digit classifier in int8, one scale of which is four times too small.
-- [A language model's decode](decode.html). From step {} on, a planted fault of the cache changes the tokens.
+- [A language model's decode](decode.html). From step {} on, a planted fault of the cache changes the logits.
 {}
 
 ## Faults of ExecuTorch 1.5.1 that etviz found

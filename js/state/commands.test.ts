@@ -52,6 +52,19 @@ test("a letter in the search box is a letter; after > it finds a command", async
   expect(input.value).toBe("");
 });
 
+test("> is followed by what is typed, / has the query replaced by it", async () => {
+  const view = await openReady();
+  const input = view.one(".etv-search input") as HTMLInputElement;
+  const selected = (): (number | null)[] => [input.selectionStart, input.selectionEnd];
+  press(view.one(".etv-row"), ">");
+  await until(() => input.value === ">" && selected().join() === "1,1");
+  press(input, "Escape");
+  press(input, "Escape");
+  type(input, "norm");
+  press(view.one(".etv-row"), "/");
+  await until(() => selected().join() === "0,4");
+});
+
 test("a completion is taken with the arrow and Enter", async () => {
   const view = await openReady();
   const input = view.one(".etv-search input") as HTMLInputElement;

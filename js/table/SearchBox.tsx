@@ -58,7 +58,9 @@ export function SearchBox({ payload }: { payload: Payload }): JSX.Element {
   useEffect(() => {
     if (wanted === 0) return;
     input.current?.focus();
-    input.current?.select();
+    const { length } = input.current?.value ?? "";
+    // What is typed replaces a query, and follows the ">" of a command.
+    input.current?.setSelectionRange(palette.peek() === null ? 0 : length, length);
     setOpen(true);
   }, [wanted]);
 

@@ -44,7 +44,7 @@ def explain(state: ViewState, params: dict[str, Any]) -> dict[str, Any]:
         return _table("Repro", None, (), f"Written to {analysis.repro(row, path)}; run repro.py in it.")
     if what == "ladder":
         frame = analysis.ladder()
-        wrong = frame[frame["status"] == "differs"]
+        wrong = frame[frame["status"] == "differs"].replace({"operator": {"": "final output"}})
         told = f"No value differs beyond its noise between two stages: {', '.join(_stages(frame))}."
         return _table("Ladder: steps that differ beyond noise", wrong, _LADDER, "" if len(wrong) else told)
     found: Any = state.suggest and state.suggest()
