@@ -71,7 +71,7 @@ export function Note({ payload, row }: Props): JSX.Element | null {
         class="etv-note-field"
         rows={Math.min(6, text.split("\n").length)}
         aria-label="Note on this row"
-        placeholder="Note on this row; reports carry it"
+        placeholder="Note; reports carry it"
         value={text}
         onChange={(event) => source.request("note", { row, text: event.currentTarget.value }, () => {})}
       />
