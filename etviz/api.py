@@ -270,7 +270,6 @@ def load(
     several = etdump if isinstance(etdump, Mapping) else programs(etdump)
     if several is not None:
         return _load_programs(several, given)
-    tasks = choose(task, (), "")
     named = {"etdump": etdump, "etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte}
     paths, scratch = as_files(named)
     etdump = cast("PathLike | None", paths["etdump"])
@@ -302,8 +301,8 @@ def load(
     inputs = _inputs(inputs, calls, method)
     with collection_paused(), doing("reading and comparing the artifacts"):
         kept = None
-        files: dict[str, Any] = {"etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte, "record": record}
-        files["data"] = data
+        files: dict[str, Any] = {"etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte}
+        files |= {"record": record, "data": data}
         if etdump is not None and is_collection(etdump):
             found = collect(etdump, [kind for kind, path in files.items() if path is not None])
             files = found.paths | {kind: path for kind, path in files.items() if path is not None}
@@ -318,7 +317,7 @@ def load(
             artifacts = ArtifactSet.open(etdump, **files)
             common |= {"keep_alive": (kept, scratch), "converter": delegate_time_scale_converter, "timing": timing}
             findings = read(artifacts, inputs, method, factor, delegate_metadata_parser, **common)
-        analysis = _analysis(replace(findings, tasks=tasks))
+        analysis = _analysis(replace(findings, tasks=choose(task, (), "")))
         other = reference.analysis if isinstance(reference, Inspection) else reference
         analysis = analysis if other is None else analysis.against(other)
     return _inspection(analysis, partial(_method_view, again) if again is not None else None)
