@@ -272,15 +272,12 @@ def load(
         return _load_programs(several, given)
     named = {"etdump": etdump, "etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte}
     paths, scratch = as_files(named)
-    etdump = cast("PathLike | None", paths["etdump"])
-    etrecord, debug_buffer, pte = (paths[kind] for kind in ("etrecord", "debug_buffer", "pte"))
+    etdump = cast("PathLike | None", paths.pop("etdump"))
     again = None
     if outputs is None:
         again = {
             "etdump": etdump,
-            "etrecord": etrecord,
-            "debug_buffer": debug_buffer,
-            "pte": pte,
+            **paths,
             "record": record,
             "data": data,
             "delegate_metadata_parser": delegate_metadata_parser,
@@ -301,8 +298,7 @@ def load(
     inputs = _inputs(inputs, calls, method)
     with collection_paused(), doing("reading and comparing the artifacts"):
         kept = None
-        files: dict[str, Any] = {"etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte}
-        files |= {"record": record, "data": data}
+        files: dict[str, Any] = {**paths, "record": record, "data": data}
         if etdump is not None and is_collection(etdump):
             found = collect(etdump, [kind for kind, path in files.items() if path is not None])
             files = found.paths | {kind: path for kind, path in files.items() if path is not None}
