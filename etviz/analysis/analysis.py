@@ -311,7 +311,7 @@ class Analysis:
         program = read_program(pte) if pte is not None else None
         weights = replay.constants if replay is not None else {}
         rows = constants_of(inner.graph, place.gap.instruction, weights, found.constants, program, found.method)
-        return pd.DataFrame(rows, columns=["name", "dtype", "shape", "min", "max", "rms", "pte"])
+        return pd.DataFrame(rows, columns=["name", "pte", "dtype", "shape", "min", "max", "rms"])
 
     @during("zooming into a delegate")
     def zoom(

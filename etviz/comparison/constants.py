@@ -38,7 +38,7 @@ _ALIKE: Final = 0.9
 _FEW_VALUES: Final = 8
 """Maximum number of different values of a constant whose other order says nothing."""
 _START: Final = 64
-_OTHER: Final = "not byte for byte: the backend stores it in another form"
+_OTHER: Final = "stored in another form"
 _MOST_TRIALS: Final = 64
 
 
@@ -172,12 +172,12 @@ def constants_of(
         rows.append(
             {
                 "name": name,
+                "pte": told,
                 "dtype": str(tensor.dtype).removeprefix("torch."),
                 "shape": tuple(tensor.shape),
                 "min": float(numbers.min()) if known else np.nan,
                 "max": float(numbers.max()) if known else np.nan,
                 "rms": float(numbers.square().mean().sqrt()) if known else np.nan,
-                "pte": told,
             }
         )
     return rows
