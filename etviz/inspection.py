@@ -506,8 +506,8 @@ class Row:
     def constants(self) -> pd.DataFrame:
         """The constants that the operator or delegate reads, as the reference has them, and how the `.pte` does.
 
-        ``name``; ``pte``: the program holds the same bytes, what differs, or the backend has stored it in another form;
-        ``dtype, shape, min, max, rms`` of the reference.
+        ``name``; ``pte``: ``same bytes``, what differs, or ``not byte for byte`` (the backend packs or folds it, or its
+        numbers differ); ``dtype, shape, min, max, rms`` of the reference.
         """
         return self._inspection.analysis.constants(self.index)
 

@@ -38,7 +38,8 @@ _ALIKE: Final = 0.9
 _FEW_VALUES: Final = 8
 """Maximum number of different values of a constant whose other order says nothing."""
 _START: Final = 64
-_OTHER: Final = "stored in another form"
+_OTHER: Final = "not byte for byte"
+"""The backend packs or folds it, or its numbers differ."""
 _MOST_TRIALS: Final = 64
 
 
@@ -168,7 +169,7 @@ def constants_of(
         elif name in differences:
             told = str(differences[name])
         else:
-            told = "the same bytes" if known and blobs.take(in_place(weights, target), anyhow=use.inside) else _OTHER
+            told = "same bytes" if known and blobs.take(in_place(weights, target), anyhow=use.inside) else _OTHER
         rows.append(
             {
                 "name": name,
