@@ -267,8 +267,7 @@ def load(
     """
     use_libraries(libraries)
     given = {name: value for name, value in locals().items() if value is not None}
-    several = etdump if isinstance(etdump, Mapping) else programs(etdump)
-    if several is not None:
+    if (several := etdump if isinstance(etdump, Mapping) else programs(etdump)) is not None:
         return _load_programs(several, given)
     named = {"etdump": etdump, "etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte}
     paths, scratch = as_files(named)

@@ -52,6 +52,8 @@ class Inspection(Shown):
         State that all views share.
     """
 
+    analysis: Analysis
+
     def __init__(self, analysis: Analysis, view: ViewState | None = None) -> None:
         super().__init__(view or ViewState(analysis))
         self.analysis = analysis

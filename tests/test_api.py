@@ -191,14 +191,18 @@ def test_traits_are_shared_with_the_widget(executed: Callable[[str], Executed]) 
         assert widget.sort_by == "rmse"
         assert [change["name"] for change in seen] == ["height", "selected", "sort_by"]
         with pytest.raises(traitlets.TraitError):
-            inspection.selected = "first"  # pyright: ignore[reportAttributeAccessIssue]
+            inspection.selected = "first"
         last = {"selected": len(inspection.coverage) + len(inspection.gaps), "expanded": [len(inspection.tree)]}
         for name, value in (*last.items(), ("sort_by", "nope"), ("expanded", [0, -1])):
-            for owner in (inspection.view, widget):
+            for owner in (inspection, inspection.view, widget):
                 with pytest.raises(traitlets.TraitError, match=name):
                     setattr(owner, name, value)
         widget.expanded = [0, len(inspection.tree) - 1]
-        assert inspection.view.expanded == widget.expanded
+        assert inspection.view.expanded == inspection.expanded == widget.expanded
+        inspection.sort_by, inspection.filter = "rmse", "linear"
+        assert (widget.sort_by, widget.filter) == ("rmse", "linear")
+        with pytest.raises(AttributeError, match="Inspection has no attribute 'selekted' to set"):
+            inspection.selekted = 3
     finally:
         widget.close()
     inspection.selected = None

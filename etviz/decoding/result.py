@@ -94,6 +94,7 @@ class Decode(Shown):
     """
 
     view: DecodeView
+    sequences: tuple[Decoded, ...]
     card: Card | None = None
 
     def __init__(

@@ -11,27 +11,44 @@ if TYPE_CHECKING:
     from etviz.view.widget.state import ViewState
 
 
+class _OfView:
+    """A trait of the view."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, shown: Shown | None, owner: type) -> Any:
+        return self if shown is None else getattr(shown.view, self._name)
+
+    def __set__(self, shown: Shown, value: Any) -> None:
+        setattr(shown.view, self._name, value)
+
+
 class Shown:
     """An object that notebooks show as a view.
 
     Attributes
     ----------
     view
-        State of its views: `selected`, `sort_by`, `descending`, `filter`, `expanded`, `height`.
+        State of its views.
+    selected
+        Index of the selected row, or None; set it to select a row in every view.
+    sort_by, descending, filter, expanded, height
+        As `selected`, traits of `view`.
     """
+
+    selected, sort_by, descending = _OfView(), _OfView(), _OfView()
+    filter, expanded, height = _OfView(), _OfView(), _OfView()
 
     def __init__(self, view: ViewState) -> None:
         self.view = view
         view.shown = weakref.ref(self)
 
-    @property
-    def selected(self) -> int | None:
-        """Index of the selected row, or None; set it to select a row in every view."""
-        return self.view.selected
-
-    @selected.setter
-    def selected(self, row: int | None) -> None:
-        self.view.selected = row
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = {"view", *(known for kind in type(self).__mro__ for known in vars(kind).get("__annotations__", ()))}
+        if not name.startswith("_") and name not in own and not hasattr(type(self), name):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r} to set")
+        super().__setattr__(name, value)
 
     def observe(self, handler: Callable[[Any], None], names: str | Sequence[str] = "selected") -> None:
         """Call a function when a trait of `view` changes, such as ``selected`` when somebody clicks a row."""
