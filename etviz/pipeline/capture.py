@@ -40,6 +40,10 @@ def capture(manager: ExecutorchProgramManager) -> tuple[dict[str, Graph], dict[s
     for method, program in et.emitted_programs(manager).items():
         graph = capture_program(program, method, f"{method}/", constants)
         number_instructions(graph, et.emitted_instructions(manager, method))
+        handles = et.emitted_handles(manager, method)
+        for node in graph.walk():
+            if node.instruction >= 0:  # upstream overwrites the handles of what it emits
+                node.handles = handles.get(node.instruction, ())
         graphs[method] = graph
     return graphs, constants
 

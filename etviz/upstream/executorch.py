@@ -50,6 +50,12 @@ def emitted_instructions(manager: ExecutorchProgramManager, method: str) -> list
     return names
 
 
+def emitted_handles(manager: ExecutorchProgramManager, method: str) -> dict[int, tuple[int, ...]]:
+    """Debug handles by instruction."""
+    known: Any = manager.debug_handle_map
+    return {at: tuple(own) if isinstance(own, (list, tuple)) else (own,) for at, own in known.get(method, {}).items()}
+
+
 def delegated_listings(manager: EdgeProgramManager) -> dict[str, str]:
     """`format_delegated_graph` by method, before `to_executorch()` rewrites the program."""
     from executorch.exir.backend.utils import format_delegated_graph

@@ -54,6 +54,7 @@ def test_events_of_xnnpack(executed: Callable[[str], Executed]) -> None:
     linear = likely[likely.name.str.startswith("Fully Connected")]
     assert {tuple(ops) for ops in linear.op_types} == {("aten.linear.default",)}
     assert (linear.module != "").all()
+    assert linear.operator.str.startswith("aten_linear_default").all()
     assert (events[events.name == "DELEGATE_CALL"].confidence == "").all()
 
 
