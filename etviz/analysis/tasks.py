@@ -40,9 +40,13 @@ def margin(expected: Sequence[Any], found: Sequence[Any], label: Any = None) -> 
 
 
 def kl(expected: Sequence[Any], found: Sequence[Any], label: Any = None) -> float:
-    """Kullback-Leibler divergence Σ p·log(p/q) in nats of the softmax of the first output, from the runtime's."""
-    p, q = _log_softmax(_scores(expected)), _log_softmax(_scores(found))
-    return float(np.sum(np.exp(p) * (p - q)))
+    """Kullback-Leibler divergence Σ p·log(p/q) in nats of the softmax of the first output, from the runtime's.
+
+    The softmax is over the last axis with more than one element; the divergence is the mean over the others.
+    """
+    last = next((size for size in reversed(getattr(expected[0], "shape", ())) if size > 1), 1) if expected else 1
+    p, q = (_log_softmax(_scores(outputs).reshape(-1, last)) for outputs in (expected, found))
+    return float(np.mean(np.sum(np.exp(p) * (p - q), axis=-1)))
 
 
 def accuracy(expected: Sequence[Any], found: Sequence[Any], label: Any = None) -> float:
@@ -93,5 +97,5 @@ def _scores(outputs: Sequence[Any]) -> npt.NDArray[np.float64]:
 
 
 def _log_softmax(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    shifted = scores - scores.max()
-    return shifted - math.log(float(np.exp(shifted).sum()))
+    shifted = scores - scores.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))

@@ -8,11 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
+from etviz.analysis.tasks import TASKS
+from etviz.pipeline.environment_child import kept_state
 from etviz.upstream.executorch import quietly
 
 if TYPE_CHECKING:
@@ -43,36 +46,40 @@ class Simulation:
         calibration: Sequence[Values],
         inputs: Sequence[Values],
         expected: Sequence[Any],
+        measure: str = "rmse",
     ) -> None:
         with quietly():
             from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e
 
             exported = model if hasattr(model, "graph_signature") else torch.export.export(model, tuple(inputs[0]))
             self._prepared: GraphModule = prepare_pt2e(exported.module(), quantizer)
-        with torch.no_grad():
+        self._buffers = [name for name, _ in exported.named_buffers()]
+        with torch.no_grad(), kept_state(self._prepared, self._buffers):
             for batch in calibration:
                 self._prepared(*batch)
-        self._inputs, self._expected = inputs, expected
+        self._inputs, self._expected, self._measure = inputs, expected, measure
         self._requests = _requests(self._prepared)
         self._grids: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
         self.units = _units(self._prepared)
         self.trials = 0
 
     def error(self, kept: Sequence[Unit]) -> float:
-        """RMSE of the first output over all inputs."""
+        """RMSE of the outputs over all inputs, or their mean KL divergence; a model with state begins anew."""
         from etviz.pipeline.lower import flatten
 
         self.trials += 1
         names = {name for unit in kept for name in unit.names}
         active = {target for target, requests in self._requests.items() if requests - names}
         rounded = _Rounded(self._prepared, active, self._grids)
-        total, count = 0.0, 0
-        with torch.no_grad():
-            for values, expected in zip(self._inputs, self._expected, strict=True):
-                for found, wanted in zip(flatten(rounded.run(*flatten(tuple(values)))), expected, strict=False):
-                    if isinstance(found, torch.Tensor) and isinstance(wanted, torch.Tensor):
-                        total += float((found.double() - wanted.double()).square().sum())
-                        count += found.numel()
+        with torch.no_grad(), kept_state(self._prepared, self._buffers):
+            found = [flatten(rounded.run(*flatten(tuple(values)))) for values in self._inputs]
+        if self._measure != "rmse":
+            measure = TASKS[self._measure]
+            return fmean(measure(wanted, own, None) for wanted, own in zip(self._expected, found, strict=True))
+        pairs = [pair for item in zip(found, self._expected, strict=True) for pair in zip(*item, strict=False)]
+        pairs = [pair for pair in pairs if all(isinstance(item, torch.Tensor) for item in pair)]
+        total = math.fsum(float((own.double() - wanted.double()).square().sum()) for own, wanted in pairs)
+        count = sum(own.numel() for own, _ in pairs)
         return math.sqrt(total / count) if count else math.nan
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 from tqdm.auto import tqdm
 
+from etviz.analysis.tasks import TASKS
 from etviz.analysis.tasks import choose as choose_tasks
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import EtvizError, UsageError, during
@@ -38,6 +39,7 @@ GOALS: Final = (0.1, 0.25, 0.5)
 _BETTER: Final = 0.95
 """Largest share of the error that a proposal leaves."""
 _INPUTS: Final = 64
+_MEASURES: Final = ("rmse", "kl")
 _TRIAL: Final = ("operators", "status", "reason")
 _CULPRITS: Final = 4
 _QUANTIZER: Final = "from typing import Any, Iterable\n\nfrom torchao.quantization.pt2e.quantizer import Quantizer"
@@ -100,6 +102,8 @@ class _Case:
     folder: Path
     timeout: float | None
     before: Variant
+    error: str = "rmse"
+    size: float | None = None
     trials: list[dict[str, Any]] = field(default_factory=list)
 
     def measure(self, name: str, operators: Sequence[str], changes: Mapping[str, Any]) -> Variant | None:
@@ -134,6 +138,8 @@ def suggest(
     quantizer: Any = None,
     calibration: Iterable[Sequence[Any]] | None = None,
     goal: float | None = None,
+    measure: str = "rmse",
+    size: float | None = None,
     timeout: float | None = None,
 ) -> Suggestion:
     """Propose operators to keep in float, or off the backend; lower, run and measure the proposal.
@@ -151,11 +157,16 @@ def suggest(
     model, recipe, partitioner, quantizer, calibration
         As for `etviz.debug`; by default as in `found`.
     inputs, labels
-        Up to 64; by default from `found`, the worst first, and the calibration data.
+        Up to 64; by default from `found`, the worst first, and the calibration data. For a model with state, its calls
+        in order.
     task
         As for `etviz.study`.
     goal
         Share of the error that may remain; replaces the three shares.
+    measure
+        The error: ``rmse`` of the final outputs, or ``kl``, the KL divergence of the first one's logits.
+    size
+        Largest `.pte` of the proposal, as a multiple of the present one.
     timeout
         Seconds for running one candidate.
 
@@ -166,12 +177,7 @@ def suggest(
     LoweringError, ExecutionError
         If the present model can't be lowered or run.
     """
-    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not budget > 0:
-        raise UsageError(f"budget must be a positive factor of the latency, found {budget!r}")
-    if goal is not None and not 0 < goal < 1:
-        raise UsageError(f"goal must be between 0 and 1, found {goal!r}")
-    if not isinstance(found, (Inspection, Study)):
-        raise UsageError(f"suggest takes an Inspection or a Study, found {type(found).__name__}")
+    _check(found, budget, goal, measure, size)
     made = dict(_made(found))
     given = arguments(recipe, partitioner=partitioner, quantizer=quantizer, calibration=calibration)
     lowering = {name: made.get(name) if value is None else value for name, value in given.items()}
@@ -189,18 +195,32 @@ def suggest(
     if "quantizer" in lowering and "calibration" not in lowering:
         lowering["calibration"] = values
     tasks = choose_tasks(task, (*_TRIAL, *NUMBERS), "a suggestion's tables")
+    if measure != "rmse":
+        tasks = {measure: TASKS[measure], **tasks}
     with Scratch() as folder:
         expected = float_outputs(model, values)
         subject = _subject(found, model, values, Path(folder), lowering)
         before = run_variant(subject, values, expected, tasks, known, timeout)
-        case = _Case(model, lowering, values, known, expected, tasks, Path(folder), timeout, before)
-        if not before.numbers["rmse"] > 0:
+        case = _Case(model, lowering, values, known, expected, tasks, Path(folder), timeout, before, measure, size)
+        if not before.numbers[measure] > 0:
             measure_latency([before], values[0], timeout)
-            return _none(case, "The outputs are the float model's to the last bit: there is nothing to gain.")
+            return _none(case, f"The {measure} against the float model is 0: there is nothing to gain.")
         goals = (goal,) if goal is not None else GOALS
         if "quantizer" in lowering:
             return _quantized(case, goals, budget)
         return _delegated(case, operators_of_delegates(found), goals, budget)
+
+
+def _check(found: Any, budget: float, goal: float | None, measure: str, size: float | None) -> None:
+    for name, factor in (("budget", budget), ("size", math.inf if size is None else size)):
+        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not factor > 0:
+            raise UsageError(f"{name} must be a positive factor, found {factor!r}")
+    if measure not in _MEASURES:
+        raise UsageError(f"measure must be one of {', '.join(_MEASURES)}; found {measure!r}")
+    if goal is not None and not 0 < goal < 1:
+        raise UsageError(f"goal must be between 0 and 1, found {goal!r}")
+    if not isinstance(found, (Inspection, Study)):
+        raise UsageError(f"suggest takes an Inspection or a Study, found {type(found).__name__}")
 
 
 def _made(found: Inspection | Study) -> Mapping[str, Any]:
@@ -243,7 +263,7 @@ def _subject(
 
 def _quantized(case: _Case, goals: Sequence[float], budget: float) -> Suggestion:
     quantizer = case.lowering["quantizer"]
-    simulation = Simulation(case.model, quantizer, case.lowering["calibration"], case.values, case.expected)
+    simulation = Simulation(case.model, quantizer, case.lowering["calibration"], case.values, case.expected, case.error)
     start = simulation.error([])
     alone = {unit: simulation.error([unit]) for unit in simulation.units}
     # The least helpful units come first, so that ddmin removes them first.
@@ -314,18 +334,21 @@ def _first_proved(
             continue
         before, after = dict(case.before.numbers), dict(variant.numbers)
         row = case.trials[-1]
-        left, slower = after["rmse"] / before["rmse"], after["latency_ms"] / before["latency_ms"]
+        names_of = case.error, "latency_ms", "size_bytes"
+        left, slower, larger = (after[name] / before[name] for name in names_of)
         if not left <= _BETTER:
             row["reason"] = f"{100 * left:.3g} % of the error remains"
         elif slower > budget:
             row["reason"] = f"it takes {slower:.3g} times as long, the budget is {budget:g}"
+        elif case.size is not None and larger > case.size:
+            row["reason"] = f"it is {larger:.3g} times as large, the budget is {case.size:g}"
         else:
             whole = len(names) > 1 and names == everything
             named = f"All {len(names)} quantized operators" if whole else ", ".join(names)
             reason = f"{named} {what}: {100 * left:.3g} % of the error remains, in {slower:.3g} times the time."
             row["reason"] = "proposed"
             head = f"# {one_line(reason)}\n# Measured on {len(case.values)} inputs: "
-            head += f"{_numbers(before)} -> {_numbers(after)}\n"
+            head += f"{_numbers(case, before)} -> {_numbers(case, after)}\n"
             return Suggestion(head + code(names), before, after, names, len(case.values), _trials(case), reason)
     if "latency_ms" not in before:
         measure_latency([case.before], case.values[0], case.timeout)
@@ -345,9 +368,9 @@ def _names(order: Sequence[Unit], chosen: Sequence[Unit]) -> tuple[str, ...]:
     return tuple(name for unit in order if unit in chosen for name in unit.names)
 
 
-def _numbers(numbers: Mapping[str, float]) -> str:
+def _numbers(case: _Case, numbers: Mapping[str, float]) -> str:
     known = {name: value for name, value in numbers.items() if not math.isnan(value)}
-    return f"rmse {known['rmse']:.4g}, {known['latency_ms']:.4g} ms, {known['size_bytes'] / 1e3:.4g} kB"
+    return f"{case.error} {known[case.error]:.4g}, {known['latency_ms']:.4g} ms, {known['size_bytes'] / 1e3:.4g} kB"
 
 
 __all__ = ["Suggestion", "suggest"]

@@ -47,7 +47,7 @@ class Variant:
 
 def float_outputs(model: Any, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """By input."""
-    module = model.module() if hasattr(model, "graph_signature") else model
+    module = model.module() if hasattr(model, "graph_signature") else copy.deepcopy(model)  # a state stays as it is
     found = []
     with torch.no_grad():
         for at, values in enumerate(inputs):

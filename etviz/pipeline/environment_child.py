@@ -13,7 +13,8 @@ import platform
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -121,10 +122,22 @@ def _quantize(program: Any, inputs: Sequence[Any], quantizer: Any, calibration: 
         module = importlib.import_module("torch.ao.quantization.quantize_pt2e")
         convert_pt2e, prepare_pt2e = module.convert_pt2e, module.prepare_pt2e
     prepared = prepare_pt2e(program.module(), quantizer)
-    with torch.no_grad():
+    with torch.no_grad(), kept_state(prepared, [name for name, _ in program.named_buffers()]):
         for batch in calibration:
             prepared(*batch)
     return torch.export.export(convert_pt2e(prepared), tuple(inputs), strict=False)
+
+
+@contextmanager
+def kept_state(module: Any, names: Iterable[str]) -> Generator[None]:
+    """Give these buffers their values back at the end: the calls of a model change its caches."""
+    buffers = dict(module.named_buffers())
+    before = [(buffers[name], buffers[name].clone()) for name in names if name in buffers]
+    try:
+        yield
+    finally:
+        for buffer, value in before:
+            buffer.detach().copy_(value)
 
 
 def _run(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from etviz.artifacts.record.record_file import LISTINGS, REFUSALS, write_record
 from etviz.errors import EtvizError, UsageError
 from etviz.pipeline.capture import check_reference
 from etviz.pipeline.complaint import complaint, place
+from etviz.pipeline.environment_child import kept_state
 from etviz.pipeline.record import build_record
 from etviz.tensors.blocks import dtype_name
 from etviz.text import one_line
@@ -200,7 +201,7 @@ def quantize(
     # Arm's passes refuse a call of _guards_fn in the graph, so it checks the inputs from outside
     guards = dict(program.module().named_children()).get("_guards_fn")
     prepared = prepare_pt2e(program.module(check_guards=False), quantizer)
-    with torch.no_grad():
+    with torch.no_grad(), kept_state(prepared, [name for name, _ in program.named_buffers()]):
         for at, batch in enumerate(tqdm(calibration, desc="calibrate", leave=False)):
             if not isinstance(batch, (tuple, list)):
                 raise UsageError(

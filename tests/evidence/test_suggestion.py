@@ -104,6 +104,68 @@ def test_the_code_gives_the_numbers_that_are_shown(
     assert suggestion.after["latency_ms"] > 0
 
 
+class Shifted(nn.Module):
+    """Scores: what `loud` adds to all of them changes no probability. Both weights have a ruined grid."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loud, self.quiet = nn.Linear(8, 1), nn.Linear(8, 8)
+        with torch.no_grad():
+            self.loud.weight.mul_(20)
+            self.loud.weight[0, 0], self.quiet.weight[0, 0] = 2000.0, 40.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.quiet(x) - self.loud(x)
+
+
+def test_the_divergence_of_scores_is_a_measure() -> None:
+    torch.manual_seed(2)
+    model, inputs = Shifted().eval(), [(torch.randn(3, 8),) for _ in range(6)]
+    for (x,) in inputs:
+        x[:, 0] = 0
+    made: dict[str, Any] = {"partitioner": [XnnpackPartitioner()], "quantizer": _quantizer(), "calibration": inputs}
+    found = etviz.debug(model, inputs[0], **made)
+    by_error = etviz.suggest(found, budget=1000.0, goal=0.5)
+    by_divergence = etviz.suggest(found, budget=1000.0, goal=0.5, measure="kl")
+    assert by_error.operators == ("linear_1",)
+    assert by_divergence.operators == ("linear",)
+    assert by_divergence.after["kl"] < 0.5 * by_divergence.before["kl"]
+    assert "kl" in by_divergence.code
+    assert not etviz.suggest(found, budget=1000.0, goal=0.5, measure="kl", size=0.5)
+
+
+class Remembering(nn.Module):
+    """Scores of the next token from a cache of all tokens so far."""
+
+    cache: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(12, 8), nn.Linear(8, 12)
+        self.register_buffer("cache", torch.zeros(1, 6, 8))
+
+    def forward(self, tokens: Tensor, position: Tensor) -> Tensor:
+        self.cache.index_copy_(1, position, self.embed(tokens))
+        return self.head(self.cache.sum(1))
+
+
+def test_the_calls_of_a_model_with_state_are_measured_in_order() -> None:
+    torch.manual_seed(3)
+    model = Remembering().eval()
+    calls = [(torch.tensor([[3 + at]]), torch.tensor([at])) for at in range(5)]
+    made: dict[str, Any] = {"partitioner": [XnnpackPartitioner()], "quantizer": _quantizer(), "calibration": calls}
+    found = etviz.debug(model, calls[0], **made)
+    suggestion = etviz.suggest(found, budget=1000.0, goal=0.5, measure="kl", inputs=calls)
+    assert not model.cache.any()
+    outputs = execute(found.analysis.findings.files["pte"], calls).outputs
+    with torch.no_grad():
+        expected = [model(*values).log_softmax(-1) for values in calls]
+    pairs = [(own, given[0].log_softmax(-1)) for own, given in zip(expected, outputs, strict=True)]
+    divergences = [float((own.exp() * (own - given)).sum()) for own, given in pairs]
+    assert suggestion.before["kl"] == pytest.approx(np.mean(divergences), rel=1e-3)
+    assert suggestion.after["kl"] < 0.5 * suggestion.before["kl"]
+
+
 def test_nothing_is_proposed_beyond_the_budget(inspection: etviz.Inspection) -> None:
     suggestion = etviz.suggest(inspection, budget=1e-6, goal=0.5)
     assert not suggestion
