@@ -199,18 +199,18 @@ def test_functions_have_a_rounding_of_the_result_and_one_of_the_argument(target:
     expected = (y.square() + (wide * wide.grad).square()).detach()
     if target == "gelu":
         expected = expected + (wide / 2 * torch.erf(wide / math.sqrt(2))).square().detach()
+    own = getattr(torch.ops.aten, target).default(x).double() - y.detach()
+    expected = torch.maximum(expected, (own * 2.0**24).square())
     assert law(f"aten.{target}.default", x) == pytest.approx(2.0**-24 * math.sqrt(float(expected.mean())), rel=1e-3)
 
 
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_the_tail_of_a_gelu_has_the_rounding_of_a_number_near_one(approximate: str) -> None:
-    """1 + erf cancels there; kernels that add otherwise, and kernels that do not add, differ by that."""
+    """1 + erf cancels there, and torch's own GELU may be off by several units."""
     x = -3 - 2 * torch.rand(5000, generator=torch.Generator().manual_seed(0))
     found, exact = (torch.nn.functional.gelu(item, approximate=approximate) for item in (x, x.double()))
     error = rms(found - exact)
-    noise = law("aten.gelu.default", x, approximate=approximate)
-    assert error < THRESHOLD * noise, "erf itself is accurate to two units"
-    assert noise < 4 * error
+    assert error < law("aten.gelu.default", x, approximate=approximate) < 4 * error
 
 
 def test_integers_and_booleans_never_round() -> None:
