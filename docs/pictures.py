@@ -205,7 +205,7 @@ def tokens(browser: Browser, folder: Path) -> None:
     ported = etviz.decode(port, "w3 w1 w4 w1 w5", tokenizer=words, steps=5, **xnnpack)
     ported.card = etviz.port_card(port, Original(), "w3 w1 w4 w1 w5 w9", tokenizer=words, **xnnpack)
     ported.to_html(folder / "card.html")
-    view(browser, folder / "card.html", "port-card", {"width": 1280, "height": 475})
+    view(browser, folder / "card.html", "port-card", {"width": 1280, "height": 860})
 
 
 def view(browser: Browser, path: Path, name: str, size: Any, *keys: str) -> None:
