@@ -24,7 +24,7 @@ from etviz.artifacts.collection import collect, is_collection, programs
 from etviz.artifacts.files import collection_paused, only_user, room_for
 from etviz.artifacts.in_memory import as_files
 from etviz.artifacts.inputs import is_file_name
-from etviz.artifacts.known_files import was_written
+from etviz.artifacts.known_files import is_known
 from etviz.artifacts.scratch import Scratch, sweep
 from etviz.errors import ArtifactError, UsageError, checked, doing
 from etviz.inspection import Inspection
@@ -444,7 +444,7 @@ def _inspection(analysis: Analysis, read_method: Callable[[str], ViewState] | No
     view = ViewState(analysis, read_method)
     view.suggest = partial(_suggest, weakref.ref(view))
     files = [path for kind, path in analysis.findings.files.items() if kind in ("pte", "record", "etrecord", "data")]
-    if options.look_inside == "always" or (options.look_inside == "auto" and was_written(files)):
+    if options.look_inside == "always" or (options.look_inside == "auto" and is_known(files)):
         analysis.insides.begin()
         weakref.finalize(view, analysis.insides.stop)
     return Inspection(analysis, view)

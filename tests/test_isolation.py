@@ -26,6 +26,7 @@ from etviz.pipeline import service
 from etviz.pipeline.parcel import Known, Packer, Unpacker
 from etviz.pipeline.worker import Worker
 from tests.fuzz.test_crafted import node, with_graph
+from tests.kinds.making import Made
 from tests.programs import Executed
 
 Make = Callable[[str], Executed]
@@ -51,7 +52,7 @@ QUESTIONS: dict[str, Callable[[etviz.Inspection], Any]] = {
 """Everything that needs an evaluation; what fails has to fail with the same words."""
 
 
-def copies(program: Executed, folder: Path) -> dict[str, Any]:
+def copies(program: Executed | Made, folder: Path) -> dict[str, Any]:
     there = {kind: program.path(kind) for kind in KINDS if program.path(kind).exists()}
     return {kind: shutil.copy(path, folder / path.name) for kind, path in there.items()}
 
@@ -144,17 +145,29 @@ def test_which_files_are_foreign(foreign: dict[str, Any], asked: list[Any], stat
     assert len(asked) == 4
 
 
+def test_another_method_of_foreign_files(made: Callable[[str], Made], asked: list[Any], state: Path) -> None:
+    """That one method was evaluated without harm says nothing of another one, nor of the same one."""
+    kinds, files = ("forward", "embed"), dict[str, dict[str, Any]]()
+    for method in kinds:
+        (folder := state / method).mkdir()
+        files[method] = copies(made(f"method_{method}"), folder)
+    program = {kind: files["forward"][kind] for kind in ("pte", "record", "etrecord") if kind in files["forward"]}
+    for number, method in enumerate((*kinds, *kinds), 1):
+        etviz.load(**files[method] | program, method=method)
+        assert len(asked) == number
+
+
 def test_what_etviz_wrote_is_known(foreign: dict[str, Any], asked: list[Any], tmp_path: Path) -> None:
     note_written(foreign.values())
-    assert is_known(foreign)
+    assert is_known(foreign.values())
     etviz.load(**foreign)
     assert not asked
     copy = shutil.copy(foreign["etdump"], tmp_path / "copy.etdp")
-    assert not is_known(foreign | {"etdump": copy})
+    assert not is_known([*foreign.values(), copy])
     written = tmp_path / "state" / "etviz" / "known-files.json"
     assert written.stat().st_mode & 0o077 == 0
     written.write_text("{broken")
-    assert not is_known(foreign)
+    assert not is_known(foreign.values())
 
 
 def test_files_that_are_used_stay_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,10 +179,10 @@ def test_files_that_are_used_stay_known(tmp_path: Path, monkeypatch: pytest.Monk
         path.touch()
     note_written([used, left])
     for path in others:
-        assert is_known({"pte": used})
+        assert is_known([used])
         note_written([path])
-    assert is_known({"pte": used})
-    assert not is_known({"pte": left})
+    assert is_known([used])
+    assert not is_known([left])
 
 
 def test_a_crash_is_the_answer(foreign: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,6 +118,8 @@ def _culprits(rows: Rows, insides: Mapping[Call, Tables]) -> Iterator[Culprit]:
         call = gap.run, gap.instruction
         inner = insides.get(call)
         within = [at for at in inner.program_order if _is_at_fault(inner, at)] if inner is not None else []
+        if not within and not _is_at_fault(tables, row):
+            continue
         about, label = tables.rows.loc[row], run_label(tables, gap.run)
         name = describe_row(about)
         if within and inner is not None and call not in seen:
@@ -128,7 +130,7 @@ def _culprits(rows: Rows, insides: Mapping[Call, Tables]) -> Iterator[Culprit]:
                 full = ", ".join(filter(None, (f"{describe_row(placed.iloc[at])} inside {address}", label)))
                 number = firsts[call] + at
                 yield Culprit(number, Located(call, inner, at, number), placed.iloc[at].rename(number), row, full)
-        elif not within and _is_at_fault(tables, row):
+        elif not within:
             full = ", ".join(filter(None, (name, label)))
             yield Culprit(row, Located(None, tables, row, row), about.drop("stack"), row, full)
 

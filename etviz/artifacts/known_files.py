@@ -1,4 +1,4 @@
-"""Remembers which files this user's etviz wrote here, or a child process evaluated without harm.
+"""Remembers which files this user's etviz wrote here.
 
 Device, inode, size and times identify a file, so a copy counts as another one. The ledger is readable by its owner
 only. If it can't be read or written, no file is known.
@@ -28,17 +28,8 @@ def identity(path: PathLike) -> str:
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
-def is_known(files: Mapping[str, PathLike]) -> bool:
-    """True if etviz wrote each file here, or evaluated them together before."""
-    try:
-        digests = {kind: identity(path) for kind, path in files.items()}
-    except OSError:
-        return False
-    together = {_together(digests)}
-    return bool(_found(together)) or _found(digests.values()) == {*digests.values()}
-
-
-def was_written(paths: Iterable[PathLike]) -> bool:
+def is_known(paths: Iterable[PathLike]) -> bool:
+    """True if etviz wrote each file here, whatever was evaluated of it."""
     try:
         digests = {identity(path) for path in paths}
     except OSError:

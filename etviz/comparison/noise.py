@@ -94,15 +94,26 @@ def judge_totals(
     differing = [run for run, item in enumerate(comparisons) if not _outputs_match(item)]
     if not suspicious and not differing:
         return
-    growth = {run: Growth() for run in differing}
-    outputs = measure_totals([(run, gap.source[0], gap) for run, gap in suspicious], inputs, fresh, growth)
+    evaluator = fresh()
+    places, different = _different(inputs) if evaluator.independent else (range(len(inputs)), inputs)
+    growth = {places[run]: Growth() for run in differing}
+    outputs = measure_totals([(places[run], gap.source[0], gap) for run, gap in suspicious], different, fresh, growth)
     if outputs is None:
         return
+    graph = evaluator.graph
+    names = [out.name if isinstance(out, Ref) else "" for out in graph.outputs]
     for run in differing:
-        comparisons[run].output_noise, comparisons[run].output_imposed = outputs[run], growth[run].imposed
-        graph = fresh().graph
-        names = (out.name if isinstance(out, Ref) else "" for out in graph.outputs)
-        comparisons[run].grows_at = [_growth(graph, growth[run].stage(graph, name)) for name in names]
+        own = growth[places[run]]
+        comparisons[run].output_noise, comparisons[run].output_imposed = outputs[places[run]], own.imposed
+        comparisons[run].grows_at = [_growth(graph, own.stage(graph, name)) for name in names]
+
+
+def _different(inputs: Sequence[Sequence[Any]]) -> tuple[Sequence[int], list[Sequence[Any]]]:
+    """The place of each execution's inputs among those that differ: what keeps no state has one noise for each."""
+    keys = [tuple(map(id, given)) for given in inputs]
+    different = dict(zip(keys, inputs, strict=True))
+    places = {key: at for at, key in enumerate(different)}
+    return [places[key] for key in keys], list(different.values())
 
 
 def measure_totals(
@@ -118,7 +129,10 @@ def measure_totals(
     """
     try:
         names = [(run, name) for run, name, _ in values]
-        errors = {(run, name, gap.source[1]): gap.metrics["rmse"] for run, name, gap in values}
+        errors: dict[tuple[int, str, int], float] = {}
+        for run, name, gap in values:
+            key = run, name, gap.source[1]
+            errors[key] = max(errors.get(key, 0.0), gap.metrics["rmse"])
         noise, outputs = total_noise(fresh, inputs, names, growth, None if growth else errors)
     except EtvizError as error:
         for _, _, gap in values:

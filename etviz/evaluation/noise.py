@@ -594,11 +594,12 @@ def total_noise(
     if errors is not None:
         parts = [part for seeds in parts for part in (seeds[:1], seeds[1:]) if part]
     for seeds in parts:
-        lanes = Lanes(start, seeds)
+        lanes, by_run = Lanes(start, seeds), defaultdict[int, set[str]](set)
+        for run, name in names:
+            by_run[run].add(name)
         for run, given in enumerate(inputs):
             told = (growth or {}).get(run) if seeds[0] == 0 else None
-
-            lanes.seen = partial(_see, lanes.number, found, run, {name for of, name in names if of == run}, told)
+            lanes.seen = partial(_see, lanes.number, found, run, by_run[run], told)
             ended = lanes.run(given)
             both = [found[run, "", at] for at in range(len(ended))]
             _add(lanes.number, both, ended, lanes.perturbed_outputs)

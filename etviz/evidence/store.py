@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.files import open_artifact, parse_json, whole_file
-from etviz.artifacts.known_files import note_written, was_written
+from etviz.artifacts.known_files import is_known, note_written
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError
@@ -129,7 +129,7 @@ class Store:
             if target.is_symlink() or not target.is_file() or digest(target) != name:
                 with whole_file(target, "the program", through=False) as partial:
                     shutil.copyfile(path, partial)
-                if was_written([path]):
+                if is_known([path]):
                     note_written([target])
             files[kind] = str(target)
         return Subject(files, subject.method, subject.title)

@@ -253,8 +253,8 @@ class _InTurn:
         peak = self.evaluator.limits.peak
         if not peak or not self.evaluator.independent:
             return 1
-        same = sum(1 for _ in takewhile(left[0].has_inputs_of, left))
-        return min(same, max(1, _TOGETHER // peak))
+        most = max(1, _TOGETHER // peak)
+        return sum(1 for _ in takewhile(left[0].has_inputs_of, left[:most]))
 
     def choose(self, log: RuntimeLog, expected: int) -> Inputs:
         if self._named and self._ran_here:

@@ -66,10 +66,10 @@ def is_foreign(artifacts: ArtifactSet, inputs: Any, *, ran_here: bool) -> bool:
     ours = ("etdump", "debug_buffer") if ran_here else ()
     named = {kind: path for kind, path in artifacts.named.items() if kind not in ours}
     if ran_here:
-        return not is_known(named)
+        return not is_known(named.values())
     names = [inputs] if isinstance(inputs, (str, os.PathLike)) else inputs if isinstance(inputs, list) else []
-    files = {f"inputs {at}": name for at, name in enumerate(names) if isinstance(name, (str, os.PathLike))}
-    return not is_known({**named, **files})
+    files = [name for name in names if isinstance(name, (str, os.PathLike))]
+    return not is_known([*named.values(), *files])
 
 
 def replay_of(paired: Paired) -> Replay:

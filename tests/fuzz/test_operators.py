@@ -10,6 +10,7 @@ import torch
 
 from etviz.evaluation.limits import Limits, TooLargeError
 from etviz.evaluation.operators import ArgumentError, UnknownOperatorError, resolve
+from etviz.pipeline.service import spared_memory
 from tests.fuzz.conftest import Attempts
 from tests.fuzz.operators import EDGES, admitted
 from tests.fuzz.test_mutations import share, start
@@ -88,6 +89,19 @@ def test_what_was_admitted_admits_nothing_else(
     with pytest.raises(refusal):
         Limits().call(target, large, {})
     assert torch.equal(first, Limits().call(target, fits, {}))
+
+
+def test_more_tensors_than_memory_holds() -> None:
+    """Whoever notices it, C++ or Python, which makes an object for each."""
+    ends = set[str]()
+    for megabytes in range(16, 80, 4):
+        try:
+            with spared_memory(megabytes << 20):
+                Limits().call("aten.tensor_split.sections", [torch.ones(4), 1 << 17], {})
+            ends.add("value")
+        except TooLargeError:
+            ends.add("too large")
+    assert ends == {"value", "too large"}
 
 
 @pytest.mark.fuzz

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -325,6 +325,26 @@ def test_what_is_put_on_its_own_grid_again_keeps_its_noise() -> None:
     graph, wanted = on_grid(*more), [(0, "dq"), (0, "dq_2")]
     found, _ = total_noise(lambda: Evaluator(graph, {}), [[normal(50, 64)]], wanted)
     assert [factor(noise, 0.1 / math.sqrt(12)) < 1.1 for noise in found.values()] == [True, True]
+
+
+def test_wanted_values_are_looked_up_once_an_execution() -> None:
+    """Not once for each pair of an execution and a value."""
+    asked: list[int] = []
+
+    class Wanted(tuple[int, str]):
+        __slots__ = ()
+
+        def __iter__(self) -> Iterator[Any]:
+            asked.append(1)
+            return super().__iter__()
+
+    def look(count: int) -> int:
+        asked.clear()
+        graph, runs = on_grid(), [[normal(2, 8)] for _ in range(count)]
+        total_noise(lambda: Evaluator(graph, {}), runs, [Wanted((run, "dq")) for run in range(count)])
+        return len(asked)
+
+    assert look(40) == 2 * look(20) > 0
 
 
 @pytest.mark.parametrize("granularity", ["per_token", "per_channel", "per_tensor"])
