@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 import etviz
 from etviz.comparison.outputs import compare_outputs
+from etviz.evaluation.noise import Lanes
 from etviz.pipeline.execute import execute
 from etviz.tensors.metrics import MEASURED, Noise
 
@@ -129,3 +131,24 @@ def test_a_small_layer_norm_is_not_named_in_many_executions(tmp_path: Path) -> N
     assert len(rows) >= 60
     assert found.first_divergence is None
     assert rows[rows["output"] == 0]["introduced_severity"].max() < 3
+
+
+def test_noise_on_equal_inputs_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many executions are off: a program without state gives them one reference."""
+    torch.manual_seed(0)
+    inputs, evaluated = (normal(2, 4),), list[int]()
+    etviz.debug(nn.Sequential(nn.Linear(4, 4), nn.Softmax(-1)).eval(), inputs, workdir=tmp_path)
+    run = Lanes.run
+    monkeypatch.setattr(Lanes, "run", lambda *given: evaluated.append(1) or run(*given))
+
+    def look(count: int) -> pd.DataFrame:
+        evaluated.clear()
+        log = execute(tmp_path / "model.pte", [list(inputs)] * count, workdir=tmp_path)
+        files = {"etrecord": tmp_path / "etrecord.bin", "pte": tmp_path / "model.pte", "debug_buffer": log.debug_buffer}
+        return etviz.load(log.etdump, **files, inputs=(inputs[0] * 1.3 + 0.2,)).gaps
+
+    once, few = look(1), len(evaluated)
+    assert few > 0
+    many = look(5)
+    assert len(evaluated) == few
+    assert many["severity"].tolist() == once["severity"].tolist() * 5
