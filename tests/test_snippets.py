@@ -12,15 +12,22 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+import tokenizers
 import torch
+from executorch.runtime import Runtime
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from typer.testing import CliRunner
 
 import etviz
 from etviz.cli.app import app
 from etviz.pipeline.execute import execute
+from etviz.pipeline.lower import lower
+from tests.calls import decoders
+from tests.calls.decoders import WORDS, Decoder, driver
+from tests.parity.test_port_card import Original
 from tests.programs import Executed, build
 from tests.shifted import load_shifted
 
@@ -29,14 +36,12 @@ ROOT = Path(__file__).parents[1]
 PAGES = (
     *("README", "command-line", "devices", "diagnosis", "evidence", "from-artifacts", "getting-started"),
     *("how-pairing-works", "quantization", "reading-the-table", "sharing", "tensor", "view", "why", "zoom"),
+    *("calls", "decode", "parity"),
 )
 ELSEWHERE = {
     "backends": "a backend of one's own: tests/backend builds that of the page",
-    "calls": "an app's calls of a language model: tests/calls",
-    "decode": "a language model: tests/decoding",
     "emulated": "Arm's tools: tests/tosa",
     "language-models": "a language model: tests/language",
-    "parity": "a port of a language model: tests/parity",
 }
 """Pages whose snippets take what other tests make."""
 LEFT_OUT = {
@@ -48,6 +53,9 @@ LEFT_OUT = {
     "$ examples/cpp_runner": "the C++ runner: tests/runner",
     "$ pip install": "the network",
     "$ etviz mcp": "a server, which does not end: tests/cli/test_agent.py",
+    "llama-perplexity": "llama.cpp",
+    "etviz decode build/model.pte --reference": "its file: tests/decoding/test_base.py",
+    'run = etviz.decode("whisper.pte"': "a model of speech: tests/decoding/test_encoder.py",
     "from distributed import": "a cluster of machines: tests/evidence/test_executors.py has one of processes",
     'xnnpack = {"partitioner": "executorch': "another environment: tests/evidence/test_versions.py",
     'study = etviz.study("model.pte", prompts': "a language model: tests/decoding/test_prompt_study.py",
@@ -90,6 +98,8 @@ def names(page: str, executed: Make, place: Path) -> dict[str, Any]:
     """What the pages take as known."""
     known: dict[str, Any] = {}
     exec(PRELUDE, known)
+    if page in LANGUAGE:
+        return known | LANGUAGE[page](place)
     program = executed("encoder")
     model, inputs = build(program.recipe)
     batches = [(torch.randn(1, 6, 16),) for _ in range(140 if page == "evidence" else 3)]
@@ -118,6 +128,44 @@ def names(page: str, executed: Make, place: Path) -> dict[str, Any]:
         own = known["quantizer"](is_per_channel=True)
         known["debugged"] = etviz.debug(model, inputs, quantizer=own, **parts)
     return known
+
+
+class App:
+    """Runs a decoder token by token."""
+
+    def chat(self, text: str) -> list[Any]:
+        method = Runtime.get().load_program("model.pte").load_method("forward")
+        assert method is not None
+        return [method.execute(list(driver([ord(letter) % WORDS], at))) for at, letter in enumerate(text)]
+
+
+def an_app(place: Path) -> dict[str, Any]:
+    lower(Decoder(), driver([1], 0), place, strict=False)
+    return {"app": App()}
+
+
+def a_decoder(place: Path) -> dict[str, Any]:
+    """A program with another weight than its ETRecord, and a tokenizer of words."""
+    with mock.patch.object(decoders, "ROOM", 80):
+        right, wrong = Decoder(), Decoder()
+    wrong.head.weight.mul_(1.5)
+    lower(right, driver([1], 0), place / "build", strict=False)
+    lower(wrong, driver([1], 0), place / "wrong", strict=False)
+    shutil.copy("wrong/model.pte", "build/model.pte")
+    Path("build/model.etviz").unlink()
+    words = ("[UNK]", "Once", "upon", "a", "time", *(f"w{at}" for at in range(5, WORDS)))
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: at for at, word in enumerate(words)}, "[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save("tokenizer.json")
+    Path("prompts.txt").write_text("Once upon a time\n")
+    return {"program": "build/model.pte", "prompts": [[1, 2, 3]]}
+
+
+def a_port(place: Path) -> dict[str, Any]:
+    return {"port": Original(), "hf_model": Original(), "token_ids": torch.tensor([[3, 1, 4, 1, 5, 9]])}
+
+
+LANGUAGE = {"calls": an_app, "decode": a_decoder, "parity": a_port}
 
 
 def quantized(known: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +210,7 @@ def command(line: str) -> None:
 def test_every_page_is_executed_or_named() -> None:
     pages = {"README", *(path.stem for path in (ROOT / "docs").glob("*.md"))}
     assert {page for page in pages if snippets(page)} == {*PAGES, *ELSEWHERE}
-    lines = [line for page in PAGES for kind, text in snippets(page) for line in text.splitlines() if kind == "console"]
+    lines = [line for page in PAGES for kind, text in snippets(page) for line in text.splitlines() if kind != "python"]
     begins = [*lines, *(text for page in PAGES for kind, text in snippets(page) if kind == "python")]
     assert [start for start in LEFT_OUT if not any(text.startswith(start) for text in begins)] == []
 
@@ -179,11 +227,11 @@ def test_a_page_from_top_to_bottom(page: str, executed: Make, place: Path) -> No
             known["inspection"] = known["debugged"]
         elif text.startswith("xnnpack"):  # four variants, each of which runs on all of them
             known["dataset"] = known["dataset"][:4]
-        if kind == "console":
-            for line in text.splitlines():
+        if kind != "python":
+            for line in text.splitlines() if kind == "console" or page in LANGUAGE else ():
                 if line.startswith("$ runner") and not Path("outputs").exists():
                     run_probes(known)
                 if not left_out(line):
                     command(line)
-        elif kind == "python" and not left_out(text):
+        elif not left_out(text):
             exec(compile(text, f"{page}.md", "exec"), known)
