@@ -153,7 +153,7 @@ lab: install ## open the notebooks in JupyterLab
 .PHONY: hosts pictures docs
 
 docs: install $(TOSA_INSTALLED) ## build the site into site/: pages, reference, notebooks as executed, a gallery of live reports
-	.venv-tosa/bin/python -m docs.site
+	JUPYTER_PATH=$(CURDIR)/$(VENV)/share/jupyter .venv-tosa/bin/python -m docs.site
 
 hosts: install chromium ## try the view in Notebook 7, marimo and Firefox
 	@tests/browser/ensure_firefox.sh

@@ -35,7 +35,8 @@ def test_the_payload_is_part_of_the_state_that_a_view_opens_with(analysis: Analy
     widget = etviz.Inspection(analysis).widget()
     opening = widget.get_state()["_opening"]
     result, buffers = build_payload(analysis)
-    assert opening == {"result": result | {"changes": 0}, "buffers": buffers}
+    extra = {"changes": 0, "explanations": ["constants", "repro", "ladder"]}
+    assert opening == {"result": result | extra, "buffers": buffers}
     assert widget._methods["hello"]({})[0]["changes"] == 0
     analysis.attribution()
     assert widget.get_state()["_opening"]["result"]["attribution"] is not None
