@@ -300,3 +300,15 @@ def test_how_many_outputs_differ_is_said(wrong: int, total: int, verdict: str, e
     drawn = judge_outputs(outputs.iloc[:0], [False, False], "random numbers")
     assert drawn[1] == "None of the 2 executions can be judged: their outputs follow from random numbers."
     assert "give inputs= for each execution" in judge_outputs(outputs.iloc[:0], [False, False])[1]
+
+
+def test_what_rounding_explains_is_a_warning_only_where_it_is_amplified_or_leaves_nothing(executed: Make) -> None:
+    """int8 that is as good as int8 can be, as against noise as large as the output."""
+    outputs = executed("counter").load().analysis.tables.outputs.iloc[:1].copy()
+    rounded = {"allclose": 0.5, "close": 0.5, "noise": 1e-3, "rmse": 2e-3, "rel_l2": 1e-2, "grows_at": ""}
+    outputs[[*rounded]] = pd.DataFrame([rounded], index=outputs.index)
+    for amplification, rel_l2, expected in [(2.0, 1e-2, "ok"), (300.0, 1e-2, "warn"), (2.0, 5.0, "warn")]:
+        level, said = judge_outputs(outputs.assign(amplification=amplification, rel_l2=rel_l2))
+        assert "as much as rounding in this precision explains" in said
+        assert level == expected
+    assert judge_outputs(outputs.assign(amplification=2.0), accused=True)[0] == "warn"
