@@ -170,9 +170,14 @@ def _beyond(inspection: etviz.Inspection) -> list[int]:
 def _view(inspection: etviz.Inspection) -> Iterator[str]:
     """What the view is given: colours, buttons, selection."""
     first = inspection.first_divergence
-    payload, _ = build_payload(inspection.analysis)
+    payload, buffers = build_payload(inspection.analysis)
+    yield from _names_and_buttons(inspection, payload, buffers)
     summary, finding = payload["summary"], payload["summary"]["finding"]
-    said = inspection.analysis.digest
+    said, headline = inspection.analysis.digest, inspection.analysis.finder.finding()
+    if (None if finding is None else finding["text"]) != (None if headline is None else headline.text):
+        yield "the view has another headline"
+    if [fact["value"] for fact in summary["facts"]] != [fact.value for fact in said.facts]:
+        yield "the view has other facts"
     if (summary["level"], summary["verdict"]) != (said.level, said.verdict):
         yield "the view has another verdict"
     beyond = _beyond(inspection)
@@ -195,3 +200,13 @@ def _view(inspection: etviz.Inspection) -> Iterator[str]:
     pairs = zip(found.before["rmse"], found.after["rmse"], strict=True)
     if any(math.isnan(after) and not math.isnan(before) for before, after in pairs):
         yield f"the button of row {first.name} proves nothing"
+
+
+def _names_and_buttons(inspection: etviz.Inspection, payload: Any, buffers: Any) -> Iterator[str]:
+    """A name leads to its row, and a row has a zoom button where Python can zoom and has not yet."""
+    zoomable, zooms = np.frombuffer(buffers[payload["zoomable"]["buffer"]], np.uint8), inspection.analysis.zooms
+    for row in inspection.gaps.index:
+        if bool(zoomable[row]) != (zooms.possible(row) and zooms.call(row) not in inspection.analysis.inside):
+            yield f"the zoom button of row {row} says otherwise than Python"
+        if inspection.analysis.rows.find(inspection.gaps["name"][row].split(" ", 1)[0]).number != row:
+            yield f"the name of row {row} leads to another row"

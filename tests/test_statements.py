@@ -6,10 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from torch import Tensor, nn
 
 from tests.kinds.making import WAYS, Made
+from tests.numerics.test_hypotheses import matrix, run_against
 from tests.statements import contradictions
 from tests.zoo import made
 from tests.zoo.maker import make_plant
@@ -53,3 +58,26 @@ def test_a_zoom_that_finds_the_fault_moves_every_statement(name: str) -> None:
         if inspection.analysis.tables.constants == ():
             assert body["finding"]["row"] == after.name
             assert " inside #" in body["finding"]["text"]
+
+
+class Factor(nn.Module):
+    """A delegate whose first operator reads a constant that the call hands over."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.factor, self.first, self.second = factor, nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.sin(self.first(x))
+        return torch.cumsum(h, -1) * self.factor + self.second(h)
+
+
+def test_no_statement_contradicts_another_after_a_zoom_to_another_constant(tmp_path: Path) -> None:
+    found = run_against(Factor(1.0), Factor(2.0), (matrix(4, 8),), tmp_path, partitioner=[XnnpackPartitioner()])
+    found.look_inside()
+    first = found.first_divergence
+    assert first is not None
+    assert first["kind"] == "inner"
+    assert found.what_if(int(str(first.name))).after["matches"].all()
+    assert contradictions(found) == []

@@ -76,7 +76,7 @@ def what_if(rows: Rows, chosen: Any, insides: Mapping[Call, Findings], zooms: Zo
         replay, piece = insides[run, instruction].compared.replay, zooms.piece(zooms.first_row((run, instruction)))
         if replay is None:
             raise UsageError(f"the inside of #{instruction} can't be evaluated again; take the delegate's row")
-        values = outputs_inside(replay, piece.inputs, piece.outputs, chosen_values)
+        values = outputs_inside(replay, piece.outputs, chosen_values)
         instead.setdefault(run, {})[instruction] = values
     until = max(exact)
     while until + 1 < len(compared.runs) and compared.runs[until + 1].comparison.reference_outputs:

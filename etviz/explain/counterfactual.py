@@ -64,10 +64,9 @@ def counterfactual(
 
 
 @question
-def outputs_inside(inner: Replay, given: Sequence[Any], outputs: Sequence[Any], exact: Collection[Output]) -> list[Any]:
+def outputs_inside(inner: Replay, outputs: Sequence[Any], exact: Collection[Output]) -> list[Any]:
     """The outputs of a zoomed delegate call if some values inside it had been exact; unlogged `outputs` are None."""
-    told = replace(inner, executions=[replace(inner.executions[0], inputs=given)])
-    before, after = (counterfactual(told, {0: chosen})[0] for chosen in ((), exact))
+    before, after = (counterfactual(inner, {0: chosen})[0] for chosen in ((), exact))
     parts = zip(outputs, before, after, strict=True)
     return [after if out is None else _shifted(out, before, after) for out, before, after in parts]
 

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,10 +30,12 @@ class Applied(nn.Module):
         return torch.relu(self.function(*(torch.sin(x) * 3 for x in given)))
 
 
-def run_against(right: nn.Module, wrong: nn.Module, inputs: tuple[Tensor, ...], folder: Path) -> etviz.Inspection:
+def run_against(
+    right: nn.Module, wrong: nn.Module, inputs: tuple[Tensor, ...], folder: Path, **options: Any
+) -> etviz.Inspection:
     """A run of one program beside the record of another, whose operators are the same but for what was planted."""
     for name, model in (("right", right), ("wrong", wrong)):
-        etviz.debug(model.eval(), inputs, workdir=folder / name)
+        etviz.debug(model.eval(), inputs, workdir=folder / name, **options)
     record = replace(read_record(folder / "right/model.etviz"), pte_checksum=checksum_of(folder / "wrong/model.pte"))
     write_record(record, folder / "adopted.etviz")
     return etviz.load(
