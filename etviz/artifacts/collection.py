@@ -69,10 +69,17 @@ def is_collection(source: PathLike) -> bool:
     return path.is_file() and _unpacker(path) is not None
 
 
+def _is_readable_folder(path: Path) -> bool:
+    try:
+        return path.is_dir() and os.access(path, os.R_OK | os.X_OK)
+    except PermissionError:  # whoever opens it says so
+        return False
+
+
 def programs(folder: Any) -> dict[str, dict[str, Path]] | None:
     """The files of each of several programs by name: subfolders with ETDumps, or what begins with a `.pte`'s name."""
     path = Path(folder) if isinstance(folder, (str, os.PathLike)) else None
-    if path is None or not path.is_dir() or not os.access(path, os.R_OK | os.X_OK):
+    if path is None or not _is_readable_folder(path):
         return None
     files = [item for item in sorted(path.iterdir()) if item.is_file()]
     names = [item.stem for item in files if item.suffix == ".pte" and not _NOT.fullmatch(item.name)]
