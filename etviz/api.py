@@ -190,6 +190,7 @@ def load(
     data: PathLike | None = None,
     timing: PathLike | None = None,
     reference: Any = None,
+    preprocessing: Callable[[int | str, Any], Any] | None = None,
     libraries: Iterable[PathLike] | None = None,
     task: Any = None,
 ) -> Inspection:
@@ -249,6 +250,8 @@ def load(
         The ETDump of a run without a debug buffer, for latencies: logging values takes time too.
     reference
         The reference of total gaps, by default the lowered program; as for `Inspection.against`.
+    preprocessing
+        Applied to every value that a backend logged inside its delegates; as for `Inspection.zoom`.
     libraries
         Libraries with your operators: names of modules, or paths of shared libraries. They are added to
         ``etviz.options.operator_libraries`` for the session. No file can name one.
@@ -285,6 +288,7 @@ def load(
             "timing": timing,
             "introduced": introduced,
             "metrics": metrics,
+            "preprocessing": preprocessing,
             "task": task,
         }
     _callable("delegate_metadata_parser", delegate_metadata_parser, "a list of bytes")
@@ -312,7 +316,7 @@ def load(
             artifacts = ArtifactSet.open(etdump, **files)
             common |= {"keep_alive": (kept, scratch), "converter": delegate_time_scale_converter, "timing": timing}
             findings = read(artifacts, inputs, method, factor, delegate_metadata_parser, **common)
-        analysis = _analysis(replace(findings, tasks=choose(task, (), "")))
+        analysis = _analysis(replace(findings, tasks=choose(task, (), ""), preprocessing=preprocessing))
         other = reference.analysis if isinstance(reference, Inspection) else reference
         analysis = analysis if other is None else analysis.against(other)
     return _inspection(analysis, partial(_method_view, again) if again is not None else None)

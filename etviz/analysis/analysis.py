@@ -371,8 +371,11 @@ class Analysis:
         with self._lock:
             try:
                 calls = {call: row for call, row in self.zooms.logged().items() if call not in self.inside}
-                news = self._take_in(self.zooms.look(calls, How())) if calls else []
+                how = How(preprocessing=self.findings.preprocessing)
+                news = self._take_in(self.zooms.look(calls, how)) if calls else []
             except EtvizError as error:
+                if self.findings.preprocessing is not None:
+                    raise
                 logger.warning("the values inside delegates can't be compared: %s", error)
                 return
         self._tell(news)

@@ -42,7 +42,8 @@ class Findings:
     reasons by node, `delegate_info` backends' remarks by lowered module. `program_state` is the `.pte`'s
     `known_files.identity`. `inner_handles` has by delegate call its backend's identifiers, as text, to debug handles;
     `inside_of_probes` the largest distance of the probe inside it from the program, None where unknown, empty where
-    inner values are the run's. `call` is the execution and the delegate call whose inside this is. `made` has
+    inner values are the run's. `call` is the execution and the delegate call whose inside this is;
+    `preprocessing` is applied to inner values. `made` has
     `etviz.debug`'s model and arguments, `tasks` the verdict's task metrics. `check_files` raises `ArtifactError` if
     files have changed. `keep_alive` holds a temporary folder.
     """
@@ -69,6 +70,7 @@ class Findings:
     inside_of_probes: Mapping[int, float | None] = field(default_factory=dict)
     zoom: Zoom | None = None
     call: tuple[int, int] | None = None
+    preprocessing: Callable[[int | str, Any], Any] | None = None
     made: Mapping[str, Any] = field(default_factory=dict)
     tasks: Mapping[str, Task] = field(default_factory=dict)
     check_files: Callable[[], None] = lambda: None

@@ -49,12 +49,18 @@ def _lower(folder: Path, model: nn.Module, x: Tensor, **options: str) -> Lowered
     return lower(model.eval(), (x,), folder, partitioner=[LoopsPartitioner(**options)])
 
 
-def _load(folder: Path, lowered: Lowered, runner: CppRunner, x: Tensor) -> etviz.Inspection:
+def _load(folder: Path, lowered: Lowered, runner: CppRunner, x: Tensor, **more: Any) -> etviz.Inspection:
     files = write_inputs(folder, [x])
     runner(folder, "--model", lowered.pte, "--inputs", files[0], "--dump-intermediate-outputs")
     dump, buffer = folder / "etdump.etdp", folder / "debug_output.bin"
     return etviz.load(
-        dump, debug_buffer=buffer, pte=lowered.pte, record=lowered.record, etrecord=lowered.etrecord, inputs=(x,)
+        dump,
+        debug_buffer=buffer,
+        pte=lowered.pte,
+        record=lowered.record,
+        etrecord=lowered.etrecord,
+        inputs=(x,),
+        **more,
     )
 
 
@@ -187,6 +193,18 @@ def test_preprocessing_undoes_what_the_backend_did(layout: str, runner: CppRunne
         inspection.zoom(0, preprocessing=lambda identifier, value: value.no_such_thing)
     with pytest.raises(UsageError, match="must return a tensor, found int"):
         inspection.zoom(0, preprocessing=lambda identifier, value: 3)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_preprocessing_of_load(layout: str, runner: CppRunner, tmp_path: Path):
+    x = torch.randn(2, 3, 4, 5)
+    lowered, (undo, error) = _lower(tmp_path, Image(), x, layout=layout), LAYOUTS[layout]
+    gaps = _load(tmp_path, lowered, runner, x, preprocessing=undo).gaps
+    inner = gaps[gaps.kind == "inner"]
+    assert list(inner.reference_ops) == ["tanh", "mul", "sub"]
+    assert (inner.max_abs <= error + 1e-6).all()
+    with pytest.raises(UsageError, match="must return a tensor, found int"):
+        _load(tmp_path, lowered, runner, x, preprocessing=lambda identifier, value: 3)
 
 
 def test_inner_events_stand_below_their_call(runner: CppRunner, tmp_path: Path):
