@@ -18,10 +18,15 @@ if TYPE_CHECKING:
 
     from etviz.analysis.findings import Findings
     from etviz.comparison.gap import Comparison
-    from etviz.graph.ir import Node
+    from etviz.graph.ir import Graph, Node
 
 _TOP: Final = 5
 _SOFTMAX: Final = frozenset(("softmax", "log_softmax"))
+_PRODUCTS: Final = frozenset(("linear", "addmm", "mm", "bmm", "matmul", "convolution"))
+_CLASSIFIERS: Final = frozenset(
+    ("classifier", "classifiers", "head", "heads", "lm_head", "fc", "logits", "score", "cls")
+)
+"""Names of last layers that give a score for each class, as torchvision, timm and transformers call them."""
 _ORDERED: Final = COPIES | {"aten._to_copy.default", "dim_order_ops._to_dim_order_copy.default"}
 
 
@@ -44,16 +49,19 @@ def best_of(findings: Findings, comparisons: Sequence[Comparison]) -> str:
 
 
 def score_outputs(findings: Findings) -> list[bool]:
-    """True for each output that is a softmax over its last axis, and for the first one if a task reads scores.
+    """True for each output that is a softmax over its last axis, or comes from a layer that is named as a classifier.
 
-    Nothing else tells scores from other numbers: a regression ends in a linear layer, too.
+    Also for the first one if a task reads scores. A linear layer alone tells nothing: a regression ends in one, too.
     """
     if findings.zoom is not None:
         return []
     flat = inline(findings.graph).graph
     nodes = {node.name: node for node in flat.nodes}
     told = any(task in TASKS.values() for task in findings.tasks.values())
-    return [(told and at == 0) or _is_softmax(nodes, output) for at, output in enumerate(flat.outputs)]
+    return [
+        (told and at == 0) or _is_softmax(nodes, output) or _is_classifier(flat, nodes, output)
+        for at, output in enumerate(flat.outputs)
+    ]
 
 
 def _is_softmax(nodes: Mapping[str, Node], output: Any) -> bool:
@@ -63,6 +71,16 @@ def _is_softmax(nodes: Mapping[str, Node], output: Any) -> bool:
     if node is None or short_operator(node.target).lstrip("_") not in _SOFTMAX or not (meta := node.outputs[0]):
         return False
     return node.args[1] in (-1, len(meta.shape) - 1)
+
+
+def _is_classifier(graph: Graph, nodes: Mapping[str, Node], output: Any) -> bool:
+    """The last product on the way to an output, apart from operators with a single input, is in a classifier."""
+    constants = {item.name for item in graph.inputs if item.kind != "user"}
+    node = nodes.get(output.name) if isinstance(output, Ref) else None
+    while node is not None and short_operator(node.target) not in _PRODUCTS:
+        read = [each for each in node.reads() if each not in constants]
+        node = nodes.get(read[0]) if len(read) == 1 else None
+    return node is not None and not _CLASSIFIERS.isdisjoint(node.module.split("."))
 
 
 def is_scores(value: Any) -> bool:

@@ -87,6 +87,17 @@ def test_numbers_that_nothing_tells_to_be_scores_have_no_best_class() -> None:
 
 
 @pytest.mark.parametrize("recipe", ["portable", "xnnpack-int8"])
+@pytest.mark.parametrize("name", ["classifier", "output_layer"])
+def test_the_name_of_the_last_layer_tells(recipe: str, name: str) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential()
+    model.add_module("body", torch.nn.Linear(8, 8))
+    model.add_module(name, torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(8, 7)))
+    said = str(etviz.debug(model.eval(), (torch.randn(1, 8),), recipe)).splitlines()[1]
+    assert ("top-1 is the same" in said) == (name == "classifier")
+
+
+@pytest.mark.parametrize("recipe", ["portable", "xnnpack-int8"])
 def test_a_softmax_tells(recipe: str) -> None:
     assert "top-1 is the same" in _verdict(torch.nn.LogSoftmax(1), recipe=recipe)
 
