@@ -70,7 +70,8 @@ def _is_softmax(nodes: Mapping[str, Node], output: Any) -> bool:
         node = nodes.get(next(iter(node.reads()), ""))
     if node is None or short_operator(node.target).lstrip("_") not in _SOFTMAX or not (meta := node.outputs[0]):
         return False
-    return node.args[1] in (-1, len(meta.shape) - 1)
+    dim = node.args[1] if len(node.args) > 1 else node.kwargs["dim"]  # serialized graphs name their arguments
+    return dim in (-1, len(meta.shape) - 1)
 
 
 def _is_classifier(graph: Graph, nodes: Mapping[str, Node], output: Any) -> bool:
