@@ -270,8 +270,10 @@ class Analysis:
         found, compared = self.findings, self.tables.compared
         runs = other.tables.compared.runs if isinstance(other, Analysis) else compared.runs[other : other + 1]
         if not runs:
-            known = f"one of the {len(compared.runs)} executions, the name of a stage, a model, its outputs"
-            raise UsageError(f"reference must be {known}, or functions by operator, found int {other}")
+            raise UsageError(
+                f"reference: there is no execution {other}; there are {len(compared.runs)}, numbered from 0. It can "
+                "also be the name of a stage, a model, its outputs, or functions by operator"
+            )
         of_run = OtherRun(runs, other.title if isinstance(other, Analysis) else f"execution {other}")
         notes = compared.notes if compared.replay is not None else ()
         after = replace(compared, runs=of_run.of_runs(compared.runs), notes=notes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -29,7 +29,7 @@ DECODE = """
 class Hostile(Characters):
     """A tokenizer whose texts hold markup, control characters and marks of direction."""
 
-    def decode(self, ids: list[int]) -> str:
+    def decode(self, ids: Sequence[int]) -> str:
         return f"<img src=x onerror=alert(1)>\u202e\x07{super().decode(ids)}"
 
 

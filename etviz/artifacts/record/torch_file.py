@@ -159,7 +159,7 @@ def _reach(tensor: torch.Tensor) -> int:
     if not tensor.numel():
         return 0
     last = tensor.storage_offset() + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
-    return (last + 1) * tensor.itemsize
+    return int(last + 1) * tensor.itemsize
 
 
 def _first_line(error: Exception) -> str:
