@@ -60,22 +60,27 @@ def file_options(
         list[str] | None,
         typer.Option("--metric", metavar="MODULE:CLASS", help="A comparator of yours: one more column. Repeat it."),
     ] = None,
+    task: Annotated[
+        list[str] | None,
+        typer.Option("--task", metavar="NAME", help="top1, top5, margin, kl, or MODULE:FUNCTION. Repeat it."),
+    ] = None,
 ) -> Artifacts:
     named = {"etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte, "record": record}
-    metrics = tuple(map(_comparator, metric or ()))
-    return replace(find(etdump, inputs, method, **named), time_scale=time_scale, metrics=metrics)
+    metrics = tuple(_of_the_user(name, "--metric") for name in metric or ())
+    tasks = tuple(_of_the_user(name, "--task") if ":" in name else name for name in task or ())
+    return replace(find(etdump, inputs, method, **named), time_scale=time_scale, metrics=metrics, tasks=tasks)
 
 
-def _comparator(name: str) -> Any:
-    """A user's class, from the environment or a file of the working folder."""
+def _of_the_user(name: str, option: str) -> Any:
+    """A class or function, from the environment or a file of the working folder."""
     if not all(part.isidentifier() for part in name.replace(":", ".", 1).split(".")) or ":" not in name:
-        raise UsageError(f"--metric must be MODULE:CLASS, as in my_metrics:Flips, found {name!r}")
+        raise UsageError(f"{option} must be MODULE:NAME, as in my_metrics:Flips, found {name!r}")
     sys.path.append(str(Path.cwd()))
     try:
         return pkgutil.resolve_name(name)
     except (ImportError, AttributeError) as error:
         advice = "the module must be installed, or a file of this folder"
-        raise UsageError(f"--metric {name} can't be imported ({error}); {advice}") from error
+        raise UsageError(f"{option} {name} can't be imported ({error}); {advice}") from error
     finally:
         sys.path.pop()
 
@@ -124,6 +129,7 @@ class Artifacts:
     cycles: bool = False
     keep_alive: Any = None
     metrics: tuple[Any, ...] = ()
+    tasks: tuple[Any, ...] = ()
     program: str | None = None
 
     def open(self, *, checked: bool = True) -> ArtifactSet:
@@ -147,7 +153,11 @@ class Artifacts:
             from etviz.api import load
 
             named: dict[str, Any] = {"inputs": list(self.inputs) or None, "method": self.method, "timing": self.timing}
-            named |= {"metrics": self.metrics or None, "source_time_scale": self.clock}
+            named |= {
+                "metrics": self.metrics or None,
+                "source_time_scale": self.clock,
+                "task": list(self.tasks) or None,
+            }
             if self.program is None or self.inputs:
                 inspection = load(self.etdump, **named, **self._others())
             else:

@@ -32,6 +32,8 @@ class Tokens:
     steps: int
     prefill: int | None
     limits: TokenLimits
+    encoder: str | None = None
+    sources: tuple[Path, ...] = ()
 
     @property
     def given(self) -> bool:
@@ -44,6 +46,8 @@ class Tokens:
             raise UsageError("there is no prompt; give --prompt TEXT, --ids '1 2 3' or --prompts FILE")
         options: dict[str, Any] = {"steps": self.steps, "prefill": self.prefill, "method": method, "forced": forced}
         prompts = list(self.prompts) or None
+        if self.encoder is not None or self.sources:
+            options |= {"encoder": self.encoder, "sources": list(map(_source, self.sources)) or None}
         return decode(program, prompts, tokenizer=self.tokenizer, reference=self.reference, **options)
 
 
@@ -76,6 +80,16 @@ def token_options(
     prefill: Annotated[
         int | None, typer.Option("--prefill", min=1, help="Tokens of a call of the prompt.", rich_help_panel=_PANEL)
     ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option("--encoder", help="Method that reads the sources (speech, images).", rich_help_panel=_PANEL),
+    ] = None,
+    source: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--source", help="The encoder's input for one text: .npy, .npz, .pt, .safetensors.", rich_help_panel=_PANEL
+        ),
+    ] = None,
     max_kl_p99: Annotated[
         float | None,
         typer.Option(
@@ -96,7 +110,14 @@ def token_options(
     texts = [*(prompt or ()), *(_lines(prompts) if prompts is not None else ())]
     numbers = [_ids(text) for text in ids or ()]
     limits = TokenLimits(max_kl_p99, max_flips, max_perplexity_ratio)
-    return Tokens((*texts, *numbers), tokenizer, reference, steps, prefill, limits)
+    return Tokens((*texts, *numbers), tokenizer, reference, steps, prefill, limits, encoder, tuple(source or ()))
+
+
+def _source(path: Path) -> Any:
+    from etviz.artifacts.inputs import read_values
+
+    found = read_values(path)
+    return tuple(found.values()) if isinstance(found, dict) else found
 
 
 def _lines(path: Path) -> list[str]:

@@ -476,3 +476,15 @@ def test_a_comparator_of_the_users_own(run: Run, folder: Path, tmp_path: Path) -
         status, _, problem = run("gaps", folder, "--metric", wrong)
         assert status == 2
         assert wrong in problem
+
+
+def test_the_task_is_the_first_number_of_a_verdict(run: Run, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "my_tasks.py").write_text("def three(expected, found, label):\n    return 3.0\n")
+    status, text, _ = run("why", folder, "--task", "my_tasks:three", "--task", "kl")
+    assert status in (0, 1)
+    assert "(top-1 is the same (" in text  # the divergence reads scores
+    assert ", three 3, kl " in " ".join(text.split())
+    status, _, problem = run("why", folder, "--task", "best")
+    assert status == 2
+    assert "top1" in problem
+    assert "'best'" in problem

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import etviz
 from etviz.calls.session import Session
+from etviz.cli.app import app
 from etviz.decoding.transcripts import word_error_rate, word_errors
 from etviz.errors import UsageError
 from tests.decoding.listener import END, FRAMES, START, WIDTH, WORDS, Spoken, methods, program, said
@@ -231,3 +233,15 @@ def test_bad_arguments(shelf: Shelf) -> None:
     with pytest.raises(UsageError, match="a transcript needs tokenizer="):
         _decode(folder, tokenizer=None, noise=False).transcripts()
     assert len(WORDS) == 12
+
+
+def test_the_command_line(shelf: Shelf, tmp_path: Path) -> None:
+    torch.save(SOURCES[0], tmp_path / "said.pt")
+    options = ["--ids", str(START), "--steps", "3", "--encoder", "encoder"]
+    command = ["decode", str(program(shelf)), *options]
+    found = CliRunner().invoke(app, [*command, "--source", str(tmp_path / "said.pt")])
+    assert found.exit_code == 0, found.output
+    assert "given what the runtime's encoder returned" in " ".join(found.output.split())
+    missing = CliRunner().invoke(app, command)
+    assert missing.exit_code != 0
+    assert "give both, or none" in str(missing.exception or missing.output)
