@@ -205,9 +205,9 @@ def load(
         The runtime's recording; or a folder, a zip, a gzip or a microcontroller's log (with base64 blocks) that has it
         and others under the names that ExecuTorch's runners use. Several programs that belong together
         (``encoder.pte``, ``decoder.pte``) are a dict of these by name, or of dicts of this function's arguments:
-        ``{"encoder": "enc/", "decoder": {"etdump": "dec.etdp", "pte": "decoder.pte"}}``, or a folder with one folder
-        for each, or with files that begin with the name of their program (``decoder.etdp``). They become the `methods`
-        of one Inspection; the first is shown first (or `method`), the others are read on request.
+        ``{"encoder": "enc/", "decoder": {"etdump": "dec.etdp", "pte": "decoder.pte"}}``, or a folder with files
+        that begin with the name of their program (``decoder.etdp``). They become the `methods` of one Inspection; the
+        first is shown first (or `method`), the others are read on request.
     outputs
         Outputs of a program, where there is no ETDump. Its final outputs: a list of tensors, numbers or raw files (a
         list of lists for several executions). Or the outputs of the probes of `etviz.probe`: a dict of lists by name

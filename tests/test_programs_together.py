@@ -60,15 +60,12 @@ def test_an_unknown_program_is_named(together: etviz.Inspection) -> None:
         together.method("decoder")
 
 
-@pytest.fixture(params=["folders", "names"])
-def folder(request: pytest.FixtureRequest, executed: Get, tmp_path: Path) -> Path:
-    """A folder for each program, or files that begin with the names of their programs."""
+@pytest.fixture
+def folder(executed: Get, tmp_path: Path) -> Path:
+    """Files that begin with the names of their programs."""
     for name in ("encoder", "counter"):
         for path in _files(executed(name)).values():
-            target = tmp_path / (f"{name}/{path.name}" if request.param == "folders" else f"{name}_{path.name}")
-            target = target if request.param == "folders" or path.suffix != ".pte" else tmp_path / f"{name}.pte"
-            target.parent.mkdir(exist_ok=True)
-            shutil.copy(path, target)
+            shutil.copy(path, tmp_path / (f"{name}.pte" if path.suffix == ".pte" else f"{name}_{path.name}"))
     return tmp_path
 
 

@@ -58,6 +58,8 @@ OF_A_ROW: dict[str, Callable[[Row], Any]] = {
     "runtime": lambda row: row.runtime,
     "inputs": lambda row: row.inputs,
     "stack": lambda row: row.stack,
+    "constants": lambda row: row.constants,
+    "note": lambda row: row.note,
     "histogram": lambda row: row.histogram(),
     "error_map": lambda row: row.error_map(),
     "channels": lambda row: row.channels(),

@@ -72,12 +72,12 @@ def is_collection(source: PathLike) -> bool:
 def _is_readable_folder(path: Path) -> bool:
     try:
         return path.is_dir() and os.access(path, os.R_OK | os.X_OK)
-    except PermissionError:  # whoever opens it says so
+    except OSError:  # whoever opens it says so
         return False
 
 
 def programs(folder: Any) -> dict[str, dict[str, Path]] | None:
-    """The files of each of several programs by name: subfolders with ETDumps, or what begins with a `.pte`'s name."""
+    """The files of each of several programs in a folder, by name: those that begin with the name of a `.pte`."""
     path = Path(folder) if isinstance(folder, (str, os.PathLike)) else None
     if path is None or not _is_readable_folder(path):
         return None
@@ -89,12 +89,6 @@ def programs(folder: Any) -> dict[str, dict[str, Path]] | None:
         if fitting:
             own[max(fitting, key=len)].append(item)
     found = {name: _by_kind(items) for name, items in own.items()}
-    if not any(map(may_be_artifact, files)):
-        found = {
-            item.name: _in_folder(item, ()).paths
-            for item in sorted(path.iterdir())
-            if item.is_dir() and os.access(item, os.R_OK | os.X_OK) and any(map(may_be_artifact, item.iterdir()))
-        }
     whole = {name: paths for name, paths in found.items() if "etdump" in paths}
     return whole if len(whole) > 1 else None
 

@@ -113,7 +113,7 @@ def test_what_can_not_be_compared_is_refused(right: nn.Module, tmp_path: Path) -
         (nn.Bilinear(3, 3, 3), "could not be exported"),
         ([torch.zeros(3)], "shape"),
         ([torch.zeros(1, 4, 32)] * 2, "outputs of 2 executions, the run has 1"),
-        (3, "reference must be the name of a stage, a model, its outputs"),
+        (3, "no execution 3; there are 1, .* the name of a stage, a model, its outputs"),
     ):
         with pytest.raises(UsageError, match=text):
             found.against(reference)

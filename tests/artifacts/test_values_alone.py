@@ -88,7 +88,7 @@ def test_executions_of_one_etdump_against_each_other(runs: dict[str, Run], tmp_p
     first, second = (gaps[gaps["event_block"] == block] for block in sorted(set(gaps["event_block"])))
     assert set(first["max_abs"]) == {0.0}
     assert second["max_abs"].max() > 0
-    with pytest.raises(UsageError, match="one of the 2 executions"):
+    with pytest.raises(UsageError, match="no execution 2; there are 2, numbered from 0"):
         alone.against(2)
 
 

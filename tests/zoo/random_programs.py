@@ -68,7 +68,7 @@ ELEMENTWISE: dict[str, Callable[[Tensor], Tensor]] = {
     "hardsigmoid": functional.hardsigmoid,
     "leaky_relu": lambda x: functional.leaky_relu(x, 0.1),
     "elu": functional.elu,
-    "hardtanh between": lambda x: functional.hardtanh(x, -0.5, 1.5),
+    "clamp": lambda x: functional.hardtanh(x, -0.5, 1.5),
     "above": lambda x: (x > 0.1).to(x.dtype),
     "masked": lambda x: x.masked_fill(x < 0, -3.0),
     "shifted": lambda x: x + 100.0,

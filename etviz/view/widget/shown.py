@@ -33,12 +33,9 @@ class Shown:
         State of its views.
     selected
         Index of the selected row, or None; set it to select a row in every view.
-    sort_by, descending, filter, expanded, height
-        As `selected`, traits of `view`.
     """
 
-    selected, sort_by, descending = _OfView(), _OfView(), _OfView()
-    filter, expanded, height = _OfView(), _OfView(), _OfView()
+    selected = _OfView()
 
     def __init__(self, view: ViewState) -> None:
         self.view = view
@@ -47,7 +44,8 @@ class Shown:
     def __setattr__(self, name: str, value: Any) -> None:
         own = {"view", *(known for kind in type(self).__mro__ for known in vars(kind).get("__annotations__", ()))}
         if not name.startswith("_") and name not in own and not hasattr(type(self), name):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r} to set")
+            hint = f"; set view.{name}" if self.view.has_trait(name) else ""
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r} to set{hint}")
         super().__setattr__(name, value)
 
     def observe(self, handler: Callable[[Any], None], names: str | Sequence[str] = "selected") -> None:
