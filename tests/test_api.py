@@ -203,7 +203,7 @@ def test_traits_are_shared_with_the_widget(executed: Callable[[str], Executed]) 
         widget.expanded = [0, len(inspection.tree) - 1]
         assert inspection.view.expanded == widget.expanded
         with pytest.raises(AttributeError, match=r"no attribute 'sort_by' to set; set view\.sort_by"):
-            inspection.sort_by = "rmse"  # pyright: ignore[reportAttributeAccessIssue]
+            inspection.sort_by = "rmse"
         with pytest.raises(AttributeError, match="Inspection has no attribute 'selekted' to set"):
             inspection.selekted = 3
     finally:
