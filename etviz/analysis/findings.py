@@ -42,10 +42,9 @@ class Findings:
     reasons by node, `delegate_info` backends' remarks by lowered module. `program_state` is the `.pte`'s
     `known_files.identity`. `inner_handles` has by delegate call its backend's identifiers, as text, to debug handles;
     `inside_of_probes` the largest distance of the probe inside it from the program, None where unknown, empty where
-    inner values are the run's. `call` is the execution and the delegate call whose inside this is;
-    `preprocessing` is applied to inner values. `made` has
-    `etviz.debug`'s model and arguments, `tasks` the verdict's task metrics. `check_files` raises `ArtifactError` if
-    files have changed. `keep_alive` holds a temporary folder.
+    inner values are the run's. `call` is the execution and the delegate call whose inside this is; `preprocessing` is
+    applied to inner values. `made` has `etviz.debug`'s model and arguments, `tasks` the verdict's task metrics.
+    `check_files` raises `ArtifactError` if files have changed. `keep_alive` holds a temporary folder.
     """
 
     title: str
