@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from etviz.analysis.answer import best_of
 from etviz.comparison.constants import differing
 from etviz.comparison.gap import CREATED, DIFFERENT, EMPTY, LOST, MISMATCH, NOT_COMPARED
@@ -142,6 +144,11 @@ def _verdict(outputs: pd.DataFrame, undetermined: str, *, accused: bool, best: s
     if len(bad):
         return "bad", f"{_outputs(len(bad), len(outputs), 'is', 'are')} {_which_is_nonfinite(bad)}."
     wrong = known[~known["matches"].astype(bool)]
+    if len(wrong) and not accused and (wrong["noise"] >= np.fmax(wrong["rmse"], wrong["rmse"] / wrong["rel_l2"])).all():
+        worst = wrong.sort_values("close", kind="stable").iloc[0]
+        what = _outputs(len(wrong), len(outputs), "can't be judged", "can't be judged")
+        detail = f" ({lead}rmse {worst['rmse']:.3g}, noise {worst['noise']:.3g}, SQNR {_db(worst['sqnr_db'])})"
+        return "warn", f"{what}, because rounding in this precision may leave nothing of it{_grown(worst)}{detail}."
     if len(wrong):
         worst = wrong.sort_values("close", kind="stable").iloc[0]
         numbers = f"rmse {worst['rmse']:.3g}, SQNR {_db(worst['sqnr_db'])}"
@@ -152,12 +159,10 @@ def _verdict(outputs: pd.DataFrame, undetermined: str, *, accused: bool, best: s
     if len(rounded):
         worst = rounded.sort_values("close", kind="stable").iloc[0]
         what = _outputs(len(rounded), len(outputs), "differs", "differ")
-        times = f": rounding is amplified {worst['amplification']:,.3g}× on its way to the output"
         detail = f" ({lead}rmse {worst['rmse']:.3g}, noise {worst['noise']:.3g}, SQNR {_db(worst['sqnr_db'])})"
         if accused:
             return "warn", f"{what} by no more than rounding in this precision can explain{detail}."
-        grows = str(worst["grows_at"] or "")
-        often = times + (f", most of it {grows}" if grows else "") if worst["amplification"] >= _AMPLIFIED else ""
+        often = _grown(worst)
         drowned = ", which leaves nothing of it" if worst["noise"] * worst["rel_l2"] >= worst["rmse"] else ""
         level = "warn" if often or drowned or len(known) < len(outputs) else "ok"
         return level, f"{what} as much as rounding in this precision explains{drowned}{often}{detail}."
@@ -169,6 +174,14 @@ def _verdict(outputs: pd.DataFrame, undetermined: str, *, accused: bool, best: s
         which = "" if len(outputs) == 1 else f" in {empty} of them"
         return "warn", f"{matching}, but{which} no element is finite in both."
     return "ok", f"{matching} ({lead}{_agreement(known)})."
+
+
+def _grown(worst: pd.Series) -> str:
+    """Where rounding grows on its way to an output, if it grows."""
+    if not worst["amplification"] >= _AMPLIFIED:
+        return ""
+    grows = f", most of it {worst['grows_at']}" if worst["grows_at"] else ""
+    return f": rounding is amplified {worst['amplification']:,.3g}× on its way to the output{grows}"
 
 
 def _outputs(count: int, total: int, singular: str, plural: str) -> str:

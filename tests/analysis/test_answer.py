@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import etviz
 from etviz.analysis.answer import answer, is_scores
@@ -114,3 +115,26 @@ def test_the_task_tells() -> None:
     told = _verdict(task=[largest, "accuracy", broken])
     assert "largest 3, accuracy not known, broken not known (ValueError: no such class); max |error|" in told
     assert "(largest 3; " in _verdict(task=largest)
+
+
+class _Shifted(nn.Module):
+    """A group norm whose mean is large beside its deviation, in half precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(2, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(torch.nn.functional.gelu(x) + 1000)
+
+
+def test_an_output_that_rounding_may_destroy_is_not_called_wrong() -> None:
+    """A one-pass variance may lose all digits here; the kernel loses some of them, and no operator is at fault."""
+    torch.manual_seed(0)
+    found = etviz.debug(_Shifted().half().eval(), (torch.randn(2, 8, 4, 4).half(),), "portable")
+    assert not found.outputs["matches"].any()
+    assert found.first_divergence is None
+    verdict = found.summary().splitlines()[0]
+    assert verdict.startswith("The final output can't be judged, because rounding"), verdict
+    assert "most of it in instruction 3 (native_group_norm)" in verdict
+    assert found.diagnosis()["level"] == "warn"

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from torch import nn
 
 import etviz
 from etviz.errors import UsageError
 from tests.calls.decoders import ROOM, WIDTH, WORDS, Decoder, Listener, driver, hearing
+from tests.language.matrix import invariants_of
 from tests.language.methods import Methods, build, prefill_and_decode
-from tests.language.programs import RECIPES, model_of
+from tests.language.programs import RECIPES
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2], [2, 7, 1, 8]]
 COUNT = torch.export.Dim("count", min=1, max=ROOM - 2)
@@ -247,17 +247,10 @@ def test_padding_that_goes_into_the_cache(fault: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", ["custom_portable", "quantized_cache", "ring_bf16", "sink_8da4w", "gated_delta"])
 def test_language_models(name: str) -> None:
-    """No alarm on the programs of the LLM matrix."""
-
-    def make(ids: Sequence[int], position: int) -> tuple[Any, ...]:
-        return torch.tensor([list(ids)]), {"input_pos": torch.tensor([position])}
-
-    recipe = RECIPES[name]
-    partitioner = [XnnpackPartitioner()] if recipe.delegated else None
-    prompts = [[3, 10, 17, 24, 31, 38, 45, 52, 59, 66], [9, 2]]
-    found = etviz.invariants(model_of(recipe), prompts, driver=make, partitioner=partitioner)
+    """No alarm on a program of each kind of cache; `tests.language.matrix` has all of them."""
+    found = invariants_of(RECIPES[name])
     assert found.holds, found.summary()
     assert (found.table["invariant"] == "after another sequence = alone").sum() == 2
 

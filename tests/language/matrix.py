@@ -1,5 +1,7 @@
 """Sound language models, each loaded in six ways: every instruction is compared, or has a reason, and none is blamed.
 
+The invariants of each hold.
+
 ``python -m tests.language.matrix FOLDER [NAME ...]`` makes the programs and prints the table.
 """
 
@@ -7,13 +9,17 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
 import etviz
 from etviz.errors import EtvizError
-from tests.language.programs import RECIPES, calls_of, make
+from tests.language.programs import RECIPES, Recipe, calls_of, make, model_of
 
 STEPS = 16
 WAYS = ("exact", "derived", "handles")
@@ -89,6 +95,17 @@ def judge(folder: Path, way: str, calls: list[Any] | None) -> Said:
     )
 
 
+def invariants_of(recipe: Recipe) -> etviz.Invariants:
+    """What the program's own runs say of each other."""
+
+    def driver(ids: Sequence[int], position: int) -> tuple[Any, ...]:
+        return torch.tensor([list(ids)]), {"input_pos": torch.tensor([position])}
+
+    partitioner = [XnnpackPartitioner()] if recipe.delegated else None
+    prompts = [[3, 10, 17, 24, 31, 38, 45, 52, 59, 66], [9, 2]]
+    return etviz.invariants(model_of(recipe), prompts, driver=driver, partitioner=partitioner)
+
+
 def main(folder: Path, names: list[str]) -> None:
     """Make the programs, load them, print what is said."""
     etviz.options.look_inside = etviz.options.isolation = "never"
@@ -110,6 +127,8 @@ def main(folder: Path, names: list[str]) -> None:
                 )
                 for reason, op, count in said.reasons:
                     _say(f"    {count} × {op}: {reason}")
+        found = invariants_of(RECIPES[name])
+        _say(f"{name:22} {'invariants hold' if found.holds else 'BLAMED ' + found.summary()}")
 
 
 def _say(line: str) -> None:
