@@ -20,7 +20,6 @@ import etviz
 from etviz.artifacts import known_files
 from etviz.artifacts.known_files import is_known, note_written
 from etviz.errors import ArtifactError, ExecutionError, UsageError
-from etviz.evaluation.limits import Limits
 from etviz.loading import foreign as wall
 from etviz.pipeline import service
 from etviz.pipeline.parcel import Known, Packer, Unpacker
@@ -107,7 +106,7 @@ def same(a: Any, b: Any) -> None:
 
 @pytest.mark.parametrize("name", ["digits_int8", "counter", "branches"])
 def test_every_question_has_the_same_answer_and_evaluates_nothing_here(
-    name: str, executed: Make, state: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, executed: Make, state: Path, monkeypatch: pytest.MonkeyPatch, refuse_operators: Callable[[], None]
 ) -> None:
     files = copies(executed(name), state)
     monkeypatch.setattr(etviz.options, "look_inside", "never")
@@ -115,8 +114,7 @@ def test_every_question_has_the_same_answer_and_evaluates_nothing_here(
     here = etviz.load(**files, inputs=executed(name).inputs)
     expected = {question: answer(question, here) for question in QUESTIONS}
     etviz.options.isolation = "auto"
-    monkeypatch.setattr(Limits, "call", lambda *_: pytest.fail("an operator was called in this process"))
-    monkeypatch.setattr(Limits, "admitted", Limits.call)
+    refuse_operators()
     there = etviz.load(**files, inputs=executed(name).inputs)
     for question, wanted in expected.items():
         same(wanted, answer(question, there))
@@ -201,9 +199,14 @@ def test_a_crash_is_the_answer(foreign: dict[str, Any], monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("size", [[1 << 28], [1 << 20, 1 << 20]], ids=["more than allowed", "more than there is"])
 def test_too_much_memory_is_the_answer(
-    size: list[int], foreign: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    size: list[int],
+    foreign: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    refuse_operators: Callable[[], None],
 ) -> None:
-    """A record of a few kilobytes asks for more than the child may have, or than there is."""
+    """A record of a few kilobytes asks for more than the child may have, or than there is; it is not tried here."""
+    refuse_operators()
     monkeypatch.setattr(wall, "_SPARE", 1 << 28)
 
     def insert(graph: dict[str, Any]) -> None:
@@ -230,6 +233,28 @@ def test_memory_is_watched_where_the_system_has_no_limit() -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
     assert ended.returncode == service.OUT_OF_MEMORY
     assert b"took more than 67,108,864 bytes" in ended.stderr
+
+
+def test_a_watched_child_that_takes_too_much_is_the_answer(
+    foreign: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refuse_operators: Callable[[], None]
+) -> None:
+    """Where no limit holds, the child ends itself, and this process says so."""
+    (tmp_path / "unlimited.py").write_text(
+        "from etviz.pipeline import service\nservice._limit = lambda spare: 0\nfrom etviz.loading.foreign import main\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setattr(wall, "_SPARE", 1 << 28)
+
+    def insert(graph: dict[str, Any]) -> None:
+        graph["nodes"][:0] = [node(f"v{at}", "aten.full.default", [[1 << 22], 1.0]) for at in range(100)]
+        graph["outputs"] += [{"$": "ref", "v": f"v{at}"} for at in range(100)]
+
+    foreign["record"] = with_graph(foreign["record"], tmp_path / "hostile.etviz", insert)
+    refuse_operators()
+    with monkeypatch.context() as patch:
+        patch.setattr(wall, "WORKER", Worker("unlimited"))
+        with pytest.raises(ExecutionError, match=r"took more memory than it may.*isolation"):
+            etviz.load(**foreign)
 
 
 def test_what_the_user_brings_runs_here(foreign: dict[str, Any]) -> None:
@@ -334,7 +359,7 @@ def test_options() -> None:
 
 @pytest.mark.parametrize("name", ["digits_int8", "counter"])
 def test_a_study_of_foreign_files_evaluates_nothing_here(
-    name: str, executed: Make, state: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, executed: Make, state: Path, refuse_operators: Callable[[], None]
 ) -> None:
     """Its runs and gaps are those of a study that trusts the files; noise is each input's own."""
     program = executed(name)
@@ -344,8 +369,7 @@ def test_a_study_of_foreign_files_evaluates_nothing_here(
     etviz.options.isolation = "never"
     here = etviz.study(pte, inputs, folder=state / "here")
     etviz.options.isolation = "auto"
-    monkeypatch.setattr(Limits, "call", lambda *_: pytest.fail("an operator was called in this process"))
-    monkeypatch.setattr(Limits, "admitted", Limits.call)
+    refuse_operators()
     there = etviz.study(pte, inputs, folder=state / "there")
     told = [column for column in here.inputs if "severity" not in column]
     assert set(there.inputs["status"]) == {"compared"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from etviz.errors import UsageError, during
+from etviz.errors import ExecutionError, UsageError, during
 from etviz.explain.quantization.delegates import ZoomedCall
 from etviz.explain.quantization.split import Split, split, split_frame
 
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 
 class Quantization:
-    """The split of one program; inside a delegate `whole` is False: the float model covers the whole program."""
+    """The split of one program; inside a delegate `whole` is False: the float model covers the whole program.
+
+    If a child process ends on it, `rows` does not ask again.
+    """
 
     def __init__(self, rows: Rows, *, whole: bool) -> None:
         self._rows, self._whole = rows, whole
         self._lock = threading.Lock()
-        self._last: tuple[object, Split] | None = None
+        self._last: tuple[object, Split | ExecutionError] | None = None
         self.zooms: Mapping[Call, Zoom] = {}
 
     @property
@@ -39,14 +42,14 @@ class Quantization:
 
     @during("splitting the error of quantization")
     def rows(self) -> Mapping[int, RowSplit]:
-        return self._split().rows
+        return self._split(again=False).rows
 
     @during("splitting the error of quantization")
     def frame(self) -> pd.DataFrame:
         """See `Inspection.quantization`."""
-        return split_frame(self._split(), self._rows.tables.compared.runs)
+        return split_frame(self._split(again=True), self._rows.tables.compared.runs)
 
-    def _split(self) -> Split:
+    def _split(self, *, again: bool) -> Split:
         if not self._whole:
             raise UsageError(
                 "this Inspection shows a delegate's inside, and the float model belongs to the whole program: call "
@@ -58,6 +61,13 @@ class Quantization:
         with self._lock:
             zooms = self.calls()
             key = tables, tuple((item.run, item.instruction) for item in zooms)
-            if self._last is None or self._last[0] != key:
-                self._last = key, split(tables.compared.replay, tables.gaps, zooms)
-            return self._last[1]
+            known = self._last[1] if self._last is not None and self._last[0] == key else None
+            if known is None or (again and isinstance(known, ExecutionError)):
+                try:
+                    known = split(tables.compared.replay, tables.gaps, zooms)
+                except ExecutionError as error:
+                    known = error
+                self._last = key, known
+        if isinstance(known, ExecutionError):
+            raise known.with_traceback(None)
+        return known

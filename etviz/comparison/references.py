@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from etviz.errors import ExecutionError
 from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.spill import SpillFile
 from etviz.evaluation.values import flat_values
@@ -21,17 +22,22 @@ KEPT_BYTES: Final = 16 << 20
 
 
 class References:
-    """Computed when the first is requested."""
+    """Computed when the first is requested; if a child process ends on that, it is not asked again for each row."""
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
         self._lock = threading.Lock()
-        self._tensors: dict[tuple[int, int, int], torch.Tensor] | None = None
+        self._tensors: dict[tuple[int, int, int], torch.Tensor] | ExecutionError | None = None
 
     def reference(self, gap: Gap) -> torch.Tensor | None:
         with self._lock:
             if self._tensors is None:
-                self._tensors = reference_values(self._replay)
+                try:
+                    self._tensors = reference_values(self._replay)
+                except ExecutionError as error:
+                    self._tensors = error
+        if isinstance(self._tensors, ExecutionError):
+            raise self._tensors.with_traceback(None)
         return self._tensors.get((gap.run, gap.instruction, gap.output))
 
 

@@ -5,6 +5,7 @@ Results are in the order of the inputs, so workers and interruptions do not chan
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -119,11 +120,11 @@ class Study:
         instructions, outputs = values["instruction"].to_numpy(), values["output"].to_numpy()
         order = np.lexsort((outputs, instructions))
         keys = np.stack([instructions[order], outputs[order]], 1)
-        starts = np.flatnonzero(np.r_[True, (keys[1:] != keys[:-1]).any(1)]) if len(keys) else []
+        starts = np.flatnonzero(np.r_[True, (keys[1:] != keys[:-1]).any(1)][: len(keys)])
         inputs = values["input"].to_numpy()[order]
         mismatched = (values["status"] == MISMATCH).to_numpy(bool)[order]
         columns = {name: values[name].to_numpy(np.float64)[order] for name in names}
-        for start, end in zip(starts, [*starts[1:], len(keys)], strict=True):
+        for start, end in itertools.pairwise([*starts, len(keys)]):
             own = slice(start, end)
             named = self._named((int(keys[start, 0]), int(keys[start, 1])))
             for name, column in columns.items():

@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
-from etviz.upstream.libraries import load_kernels, load_library
+from etviz.upstream.libraries import load_kernels, load_library, set_users_libraries
 
 try:
     import resource
@@ -112,6 +112,7 @@ def _load_libraries(names: Sequence[str], path: Sequence[str]) -> str:
         except Exception as error:  # noqa: BLE001 - a library of the user's may fail in its own way
             traceback.print_exc()
             return f"{name} can't be loaded ({type(error).__name__}: {error})"
+    set_users_libraries(names)
     return ""
 
 

@@ -23,6 +23,18 @@ test("a press in the table zooms; inner rows and their bars are there, the node 
   expect(view.all('.etv-node[aria-level="4"] .etv-node-worst[aria-label]').length).toBeGreaterThan(0);
 });
 
+test("a zoom executes a delegate's payload, so opening the view and walking over its rows asks for none", async () => {
+  const view = await openReady();
+  await selectDelegate(view);
+  const rows = view.all(".etv-row").length;
+  for (let row = 0; row < rows; row++) press(view.one(".etv-table"), "ArrowDown");
+  press(view.one(".etv-tree"), "Home");
+  for (let node = 0; node < rows; node++) press(view.one(".etv-tree"), "ArrowDown");
+  await until(() => view.params("tensor").length > 1);
+  expect(view.model.sent.map((message) => message.method)).not.toContain("zoom");
+  expect(view.all(".etv-zoom").length).toBeGreaterThan(0);
+});
+
 test("what has changed is shown while the work still runs, and its answer ends it", async () => {
   const view = await openReady({ changesFirst: true, delay: 10 });
   await selectDelegate(view);

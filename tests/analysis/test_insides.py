@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -53,7 +54,10 @@ def test_nothing_is_begun_if_that_is_not_wanted(made: Programs) -> None:
 def test_files_of_others_are_not_executed_unasked(
     made: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What etviz wrote here is zoomed into in the background; a copy of it is not, until somebody asks."""
+    """What etviz wrote here is zoomed into in the background; a copy of it is not, until somebody asks.
+
+    To look at the view, to select a row in it, or to write a report is no such question.
+    """
     model, inputs = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval(), (torch.randn(2, 4),)
     own, copied = tmp_path / "own", tmp_path / "copied"
     etviz.debug(model, inputs, partitioner=[XnnpackPartitioner()], workdir=own)
@@ -68,10 +72,29 @@ def test_files_of_others_are_not_executed_unasked(
             thread.join()
         assert asked == (["inside"] if folder is own else [])
         asked.clear()
+        answers = _viewed(inspection, tmp_path / "report.html")
+        for thread in _looking():
+            thread.join()
+        assert all("result" in answer for answer in answers)
+        assert asked == []
         (inside,) = inspection.look_inside()
         assert inside.faithful
         assert asked == ([] if folder is own else ["inside"])
         asked.clear()
+
+
+def _viewed(inspection: etviz.Inspection, report: Path) -> list[dict[str, Any]]:
+    """The answers to what the view asks by itself: when it opens, and when a row is selected."""
+    inspection._repr_mimebundle_()  # pyright: ignore[reportPrivateUsage]
+    widget, sent = inspection.widget(), list[dict[str, Any]]()
+    widget.send = lambda content, buffers=None: sent.append(content)
+    widget.selected = 0
+    asked: tuple[tuple[str, dict[str, Any]], ...] = ("hello", {}), ("payload", {}), ("tensor", {"row": 0})
+    for number, (method, params) in enumerate(asked):
+        widget._handle_custom_msg({"id": number, "method": method, "params": params}, [])
+    widget.close()
+    inspection.to_html(report)
+    return [content for content in sent if "id" in content]
 
 
 def test_what_was_attributed_before_a_zoom_is_not_attributed_again(

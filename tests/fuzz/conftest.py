@@ -16,11 +16,10 @@ from executorch.devtools import BundledProgram
 from executorch.devtools.bundled_program.config import MethodTestCase, MethodTestSuite
 from executorch.devtools.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
 
-from tests.fuzz.worker import Outcome, Try, Worker, smaller
+from tests.fuzz.worker import MOST, Outcome, Try, Worker, smaller
 from tests.kinds.making import Made
 from tests.programs import FILES, RECIPES, Executed
 
-MEGABYTES = 512
 SECONDS = 5.0
 _NO_MEMORY = re.compile(r"(can't|[Uu]nable to) allocate|bad_alloc")
 """What torch, NumPy and C++ say; that a size which was given is not the one to allocate says a kernel by itself."""
@@ -73,10 +72,10 @@ def _count(name: str, found: Outcome) -> None:
 
 def _problem(one: Try, found: Outcome, *, named: bool = False) -> str:
     """What is wrong with what a try gave, empty if nothing is."""
-    size = sum(path.stat().st_size for path in one.files.values()) / 1e6
+    most = (MOST + sum(path.stat().st_size for path in one.files.values())) / (1 << 20)
     if found.kind in ("bug", "UnexpectedError") or _NO_MEMORY.search(found.text):
         return found.text
-    if found.seconds >= SECONDS or found.megabytes >= MEGABYTES + size:
+    if found.seconds >= SECONDS or found.megabytes > most:
         return f"{found.text}\nit took {found.seconds:.1f} s and {found.megabytes:.0f} MB"
     if named and found.kind != "value" and f"{one.damaged}/{one.files[one.damaged].name}" not in found.text:
         return f"{found.text}\nit does not name the file"
@@ -148,6 +147,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name, counts in sorted(_tried.items()):
         outcomes = ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())
         seconds, megabytes = _most[name]
-        most = f"at most {seconds:.2f} s and {megabytes:.0f} MB"
+        most = f"at most {seconds:.2f} s, and {megabytes:.0f} MB beyond what was reserved"
         terminalreporter.write_line(f"{counts.total():>9,}  {name}: {outcomes}; {most}")
     terminalreporter.write_line(f"{sum(counts.total() for counts in _tried.values()):>9,}  in all")

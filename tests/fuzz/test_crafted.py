@@ -132,8 +132,13 @@ def test_one_value_many_times(ask: Attempts, sound: Sound, tmp_path: Path) -> No
     assert ask("hostile graphs", "load", files).kind == "TooLargeError"
 
 
-def test_hours_of_work(sound: Sound, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thousand products of large matrices, from a file of a few kilobytes: the child process is stopped."""
+def test_hours_of_work(
+    sound: Sound, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuse_operators: Callable[[], None]
+) -> None:
+    """A thousand products of large matrices, from a file of a few kilobytes: the child process is stopped.
+
+    Nothing is evaluated without a limit instead.
+    """
     files = sound("counter", *WHOLE)
 
     def insert(graph: dict[str, Any]) -> None:
@@ -142,6 +147,7 @@ def test_hours_of_work(sound: Sound, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     files["record"] = with_graph(files["record"], tmp_path / "work.etviz", insert)
     monkeypatch.setattr(etviz.options, "isolation", "always")
+    refuse_operators()
     etviz.load(**sound("counter", *WHOLE))  # the child has imported torch
     monkeypatch.setattr(foreign, "_SECONDS", 3.0)
     with pytest.raises(ExecutionError, match="did not end within"):

@@ -32,7 +32,8 @@ SECONDS = 30
 PATIENCE = 120
 """Seconds after which it does so in any case."""
 MOST = 448 << 20
-"""Bytes that a try may allocate beyond its files' size, limited as in the child that evaluates foreign files."""
+"""Bytes that a try may allocate beyond its files' size, limited as in the child that evaluates foreign files; what a
+try has allocated is measured from outside, and held to the same number."""
 BATCH = 250
 """Tries of one fork."""
 
@@ -207,7 +208,8 @@ def _outcome(one: Try, folder: Path, peak: Peak) -> Outcome:
         place.parent.mkdir(exist_ok=True)
         place.unlink(missing_ok=True)
         place.write_bytes(content)
-    before, start = peak.reset(), time.process_time()
+    peak.reset()
+    start = time.process_time()
     try:
         read = functools.partial(call, one.how, *one.changes) if one.reader == "call" else READERS[one.reader]
         with spared_memory(MOST + sum(path.stat().st_size for path in files.values())):
@@ -218,7 +220,7 @@ def _outcome(one: Try, folder: Path, peak: Peak) -> Outcome:
         kind, text = "refused", str(error)
     except BaseException:  # noqa: BLE001 - whatever else comes out is what the tests look for
         kind, text = "bug", traceback.format_exc()
-    return Outcome(kind, text[-4000:], time.process_time() - start, (peak.read() - before) / 1024)
+    return Outcome(kind, text[-4000:], time.process_time() - start, peak.read() / 1024)
 
 
 @functools.cache
@@ -238,21 +240,32 @@ def _ways() -> dict[str, Callable[..., bytes]]:
 
 
 class Peak:
-    """The most memory that this process had, in kilobytes."""
+    """The most memory that this process allocated since the last `reset`, in kilobytes.
+
+    `spared_memory` limits neither pages of files nor the stack, and what was reserved before is filled without being
+    allocated again; so none of these count.
+    """
 
     def __init__(self) -> None:
         self._status = os.open("/proc/self/status", os.O_RDONLY)
         self._forget = os.open("/proc/self/clear_refs", os.O_WRONLY)
+        self.reset()
 
-    def reset(self) -> int:
-        """Forget it; returns what it has now."""
+    def reset(self) -> None:
+        """Begin anew."""
         os.write(self._forget, b"5")
-        return self.read()
+        self._before = self._read()
 
     def read(self) -> int:
-        """Since it was forgotten."""
-        text = os.pread(self._status, 4096, 0)
-        return int(text[text.index(b"VmHWM:") + 6 :].split(None, 1)[0])
+        """Since then."""
+        now, before = self._read(), self._before
+        unlimited = sum(max(0, now[name] - before[name]) for name in ("RssFile", "RssShmem", "VmStk"))
+        reserved = max(0, before["VmData"] + before["VmStk"] - before["RssAnon"])
+        return max(0, now["VmHWM"] - before["VmRSS"] - unlimited - reserved)
+
+    def _read(self) -> dict[str, int]:
+        lines = (line.split() for line in os.pread(self._status, 8192, 0).decode().splitlines())
+        return {words[0][:-1]: int(words[1]) for words in lines if words[-1] == "kB"}
 
 
 def smaller(one: Try) -> Iterator[Try]:

@@ -1,3 +1,4 @@
+# pyright: reportPrivateUsage=false
 """A view holds its program only as long as it may be on the screen: hundreds of loads end where they began."""
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import ipywidgets
 import pytest
 from IPython.core.formatters import DisplayFormatter
+from ipywidgets.widgets import widget as registry
 
 import etviz
 from etviz.artifacts.known_files import note_written
@@ -88,13 +90,19 @@ def test_a_view_lasts_as_long_as_somebody_holds_its_program(executed: Callable[[
 
 
 def test_a_closed_view_is_forgotten(executed: Callable[[str], Executed]) -> None:
-    widget = executed("encoder").load().widget()
+    """ipywidgets keeps every widget that is open, its layout too; a layout of the user's stays open."""
+    inspection, before = executed("encoder").load(), set(registry._instances)
+    widget, layout = inspection.widget(), ipywidgets.Layout(width="50%")
     gone = weakref.ref(widget)
+    inspection.widget(layout=layout).close()
+    assert layout.comm is not None
+    layout.close()
     widget.close()
     assert "this view is closed" in _ask(widget, "tensor", row=0)["error"]["message"]
     del widget
     gc.collect()
     assert gone() is None
+    assert set(registry._instances) == before
 
 
 def test_a_slider_is_linked_when_nothing_is_selected(executed: Callable[[str], Executed]) -> None:

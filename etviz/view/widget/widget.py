@@ -89,7 +89,7 @@ class InspectionWidget(anywidget.AnyWidget):
     panel = traitlets.Dict(None, allow_none=True).tag(sync=True, echo_update=False)
     _opening = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_opening)
 
-    _tied = _closed = False  # ipywidgets closes a widget in __del__, also one that was refused
+    _tied = _closed = _own_layout = False  # ipywidgets closes a widget in __del__, also one that was refused
 
     def __init__(
         self, state: ViewState, *, panel: PanelPlace | None = None, commands: Sequence[str] = (), **options: Any
@@ -97,7 +97,8 @@ class InspectionWidget(anywidget.AnyWidget):
         unknown = sorted(set(options) - {*SHARED, "layout"})
         if unknown:
             raise TypeError(f"unknown option {unknown[0]!r}; a widget has {', '.join(SHARED)}, commands, layout")
-        layout = {"layout": options.pop("layout")} if "layout" in options else {"layout": {"width": "100%"}}
+        layout = options.pop("layout", {"width": "100%"})
+        self._own_layout = not isinstance(layout, traitlets.HasTraits)
         self._program: Callable[[], ViewState | None] = weakref.ref(state)
         with state.hold_trait_notifications():
             for name, value in options.items():
@@ -105,7 +106,7 @@ class InspectionWidget(anywidget.AnyWidget):
         self._changes = 0
         self._lock = threading.Lock()
         shared = {name: getattr(state, name) for name in SHARED}
-        super().__init__(panel=panel, commands=list(commands), **shared, **layout)
+        super().__init__(panel=panel, commands=list(commands), layout=layout, **shared)
         self._methods: dict[str, Callable[[dict[str, Any]], Answer]] = {
             "hello": lambda params: ({"protocol": 1, "changes": self._changes}, []),
             "payload": lambda params: self.payload(),
@@ -182,6 +183,8 @@ class InspectionWidget(anywidget.AnyWidget):
                 KEPT.remove(state)
             self._closed, self._program = True, _nothing
         super().close()
+        if self._own_layout and self.layout is not None:
+            self.layout.close()
 
     def _tie(self, state: ViewState) -> None:
         self._program, self._tied = weakref.ref(state, self._let_go), True
