@@ -6,6 +6,7 @@ reference's bit for bit. For other inputs, the first kernels must roughly agree 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -83,8 +84,8 @@ class Entrance:
         """The inputs of an execution: the expected candidate, unless the log contradicts it."""
         if logged is None:
             logged = {name: [value] for name, value in self._logged(log).items()}
-        order = sorted(range(len(candidates)), key=lambda i: i != expected)
-        for index in order:
+        first = [expected] if 0 <= expected < len(candidates) else []
+        for index in itertools.chain(first, (at for at in range(len(candidates)) if at != expected)):
             by_name = dict(zip(self._users, candidates[index], strict=False))
             if all(any(_identical(by_name.get(name), value) for value in values) for name, values in logged.items()):
                 return Inputs(list(candidates[index]), index, logged=frozenset(logged))

@@ -30,7 +30,6 @@ _NUMBERS: Final = frozenset(("other", "src", "value", "min", "max", "exponent"))
 _LONGEST_TEXT: Final = 256
 _LONGEST_LIST: Final = 100_000
 _MOST_AXES: Final = 16
-_MOST_LAYERS: Final = 1000
 _LARGEST: Final = 1 << 31
 """Sizes and places beyond overflow in kernels; slices use more for an open end."""
 _MOST_EMPTY: Final = 1 << 20
@@ -260,7 +259,7 @@ def _recurrence_fits(
     train, both, first = flags
     states = list(state) if isinstance(state, (list, tuple)) else [state]
     ways, each = (2 if both else 1), (4 if biases else 2)
-    if not 0 < layers <= _MOST_LAYERS or len(weights) != each * ways * layers or x.dim() not in (2, 3) or train:
+    if layers <= 0 or len(weights) != each * ways * layers or x.dim() not in (2, 3) or train:
         return False
     if len(states) != (2 if gates == 4 else 1) or weights[1].dim() != 2:
         return False

@@ -22,6 +22,7 @@ from etviz.artifacts.program.program import read_program
 from etviz.errors import ArtifactError, UsageError
 from etviz.graph.ir import Graph
 from etviz.loading.given_outputs import _GivenOutputs  # pyright: ignore[reportPrivateUsage]
+from etviz.pipeline.execute import execute
 from tests.artifacts.conftest import Run
 from tests.programs import Executed
 
@@ -121,6 +122,27 @@ def test_many_event_blocks(long_run: Run) -> None:
         return calls(lambda: [first_misplaced(block.tensor_refs()) for block in blocks * times])
 
     assert look(8) <= 2 * look(4) + 10
+
+
+def test_many_executions_are_judged_in_linear_time(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    """From the files to the summary, of a program that keeps state."""
+    program = executed("counter")
+
+    def look(times: int) -> int:
+        inputs = [(program.inputs[0] + number,) for number in range(times)]
+        run = execute(program.path("pte"), [list(values) for values in inputs], workdir=tmp_path / str(times))
+        files: dict[str, Any] = {kind: program.path(kind) for kind in ("pte", "record", "etrecord")}
+
+        def work() -> None:
+            found = etviz.load(run.etdump, debug_buffer=run.debug_buffer, **files, inputs=inputs)
+            assert len(found.outputs) == times
+            assert found.summary()
+
+        return calls(work)
+
+    look(2)  # what is imported and cached once
+    few, more, many = look(80), look(160), look(240)
+    assert (many - more) - (more - few) < 80 * 80, "less than a call for each pair of executions"
 
 
 def test_a_program_with_very_many_instructions_is_refused(runs: dict[str, Run], tmp_path: Path) -> None:
