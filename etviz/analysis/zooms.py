@@ -14,7 +14,7 @@ from etviz.errors import UsageError
 from etviz.evaluation.replay import Execution, of_last_round
 from etviz.graph.labels import owners_of
 from etviz.pipeline.interpreters import interpreter_of
-from etviz.pipeline.relower import BackendRefusedError, Ran
+from etviz.pipeline.relower import BackendRefusedError, RanDelegate
 from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.upstream.executorch import lowers_here
 
@@ -138,7 +138,7 @@ class Zooms:
         piece = self._piece(gap)
         if pte := program_file(self._findings):
             record = self._findings.files.get("record", "")
-            piece = replace(piece, ran=Ran(pte, self._findings.method, gap.instruction, record))
+            piece = replace(piece, ran=RanDelegate(pte, self._findings.method, gap.instruction, record))
         used = {item.target for item in piece.graph.inputs}
         comparison = self._rows.tables.compared.runs[gap.run].comparison
         return ZoomSubject(

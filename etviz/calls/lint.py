@@ -176,7 +176,7 @@ def lint_calls(
         names = ", ".join(sorted({call.method for call in recording.calls})) or "none"
         raise UsageError(f"calls: there is no call of the method {method!r}; methods of the recording: {names}")
     form = Form.of(chosen).named([item.name for item in graph.user_inputs()] if graph is not None else [])
-    limits = _Limits(
+    limits = _Ranges(
         vocabulary_of(graph) if graph is not None else None,
         chosen.room if chosen.room is not None else room,
         _ranges(graph) if graph is not None else {},
@@ -188,7 +188,7 @@ def lint_calls(
 
 
 @dataclass(frozen=True, slots=True)
-class _Limits:
+class _Ranges:
     """`ranges` have the smallest and the largest value of each quantized input's grid, by place."""
 
     vocabulary: int | None
@@ -208,7 +208,7 @@ def _recording(calls: Any) -> CallLog:
 
 
 def _findings(
-    calls: Sequence[tuple[int, RecordedCall]], driver: Driver, form: Form, limits: _Limits, prompts: list[list[int]]
+    calls: Sequence[tuple[int, RecordedCall]], driver: Driver, form: Form, limits: _Ranges, prompts: list[list[int]]
 ) -> Iterator[WrongCall]:
     _require_same_program(calls, form)
     sequence = _Sequence(prompts)
@@ -308,7 +308,7 @@ def _ids(tokens: torch.Tensor, call: RecordedCall, following: RecordedCall | Non
     return ids
 
 
-def _values(number: int, call: RecordedCall, form: Form, limits: _Limits) -> Iterator[WrongCall]:
+def _values(number: int, call: RecordedCall, form: Form, limits: _Ranges) -> Iterator[WrongCall]:
     for place, (name, value) in enumerate(zip(form.names, call.inputs, strict=True)):
         if not isinstance(value, torch.Tensor) or not value.numel():
             continue

@@ -12,7 +12,7 @@ import typer
 from etviz.artifacts.files import whole_file
 from etviz.cli import artifacts as given
 from etviz.cli.console import err, out, plain_text, print_json, with_options
-from etviz.cli.decode import Tokens
+from etviz.cli.decode import PromptText
 from etviz.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _LEAST: Final = ("min_sqnr_db", "min_cosine", "min_allclose")
 def check(
     artifacts: given.Artifacts,
     limits: Limits,
-    tokens: Tokens,
+    tokens: PromptText,
     min_compared: Annotated[float | None, typer.Option(help="Least share of compared instructions, 0 to 1.")] = None,
     outputs: Annotated[
         bool | None, typer.Option("--outputs/--no-outputs", help="Final outputs must match their reference.")
@@ -74,7 +74,7 @@ def check(
         raise typer.Exit(1)
 
 
-def _tokens(program: Path | None, artifacts: given.Artifacts, tokens: Tokens) -> CheckResult:
+def _tokens(program: Path | None, artifacts: given.Artifacts, tokens: PromptText) -> CheckResult:
     from etviz.decoding.gate import check_tokens
 
     if program is None:

@@ -23,7 +23,7 @@ _COLUMNS = ("prompt", "step", "position", "text", "agrees", "margin", "margin_sh
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class PromptText:
     """Prompts and limits."""
 
     prompts: tuple[Any, ...]
@@ -104,13 +104,13 @@ def token_options(
         float | None,
         typer.Option("--max-perplexity-ratio", help="Largest ratio of perplexities.", rich_help_panel=_PANEL),
     ] = None,
-) -> Tokens:
+) -> PromptText:
     from etviz.decoding.gate import TokenLimits
 
     texts = [*(prompt or ()), *(_lines(prompts) if prompts is not None else ())]
     numbers = [_ids(text) for text in ids or ()]
     limits = TokenLimits(max_kl_p99, max_flips, max_perplexity_ratio)
-    return Tokens((*texts, *numbers), tokenizer, reference, steps, prefill, limits, encoder, tuple(source or ()))
+    return PromptText((*texts, *numbers), tokenizer, reference, steps, prefill, limits, encoder, tuple(source or ()))
 
 
 def _source(path: Path) -> Any:
@@ -141,7 +141,7 @@ def _ids(text: str) -> list[int]:
 
 def decode(
     program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A .pte, or the folder of etviz.debug.")],
-    tokens: Tokens,
+    tokens: PromptText,
     report: Annotated[Path | None, typer.Option("-o", "--output", help="Write an HTML report.")] = None,
     free: Annotated[bool, typer.Option("--free", help="Stop at the first token that differs.")] = False,
     top: given.TopOption = 20,

@@ -21,7 +21,7 @@ from etviz.evaluation.replay import logged_outputs
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import Node, Ref
 from etviz.graph.quantize_ops import chooses_grid, output_scales
-from etviz.pairing.handles import Cut, HandleGroups, Match, logged_by_itself
+from etviz.pairing.handles import Cut, HandleGroups, HandleMatch, logged_by_itself
 from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.tensors.finite import has_nonfinite
 
@@ -57,7 +57,7 @@ def compare_by_handles(
         for at in range(len(logs))
     ]
     executions = [
-        _Execution(evaluator, log, inputs, groups, result, introduced)
+        _GroupedExecution(evaluator, log, inputs, groups, result, introduced)
         for result, log in zip(results, logs, strict=True)
     ]
 
@@ -83,7 +83,7 @@ def _finish(result: Comparison, groups: HandleGroups) -> None:
             result.reasons.setdefault(instruction, missing)
 
 
-class _Execution:
+class _GroupedExecution:
     """Groups are compared as soon as the reference has their values."""
 
     def __init__(
@@ -116,7 +116,7 @@ class _Execution:
             if not self._uses[name]:
                 self._held.pop(name, None)
 
-    def _needed(self, match: Match) -> list[str]:
+    def _needed(self, match: HandleMatch) -> list[str]:
         cut = self._groups.cuts.get(match.instruction)
         return [*match.values, *(cut.reads if cut is not None and self._chooses_scales(cut) else ())]
 
@@ -124,7 +124,7 @@ class _Execution:
         node = self._groups.nodes[cut.match.instruction]
         return node.target == "delegate" and dynamic.is_dynamic(cut.graph)
 
-    def _compare(self, match: Match) -> None:
+    def _compare(self, match: HandleMatch) -> None:
         node, result = self._groups.nodes[match.instruction], self._result
         logged = logged_outputs(self._log, node, len(match.values))
         if logged is None:
@@ -148,7 +148,7 @@ class _Execution:
         if gaps:
             self._explain(gaps, match, cut, scales)
 
-    def _scales(self, match: Match, cut: Cut | None) -> list[float | None]:
+    def _scales(self, match: HandleMatch, cut: Cut | None) -> list[float | None]:
         """`dynamic.steps` for a delegate that chooses scales at run time."""
         metas = [self._groups.meta(name) for name in match.values]
         scales = [meta.scale if meta is not None else None for meta in metas]
@@ -169,7 +169,9 @@ class _Execution:
             return self._given.get(name)
         return self._evaluator.state.get(buffer, self._evaluator.constants.get(buffer))
 
-    def _explain(self, gaps: Sequence[Gap], match: Match, cut: Cut | None, scales: Sequence[float | None]) -> None:
+    def _explain(
+        self, gaps: Sequence[Gap], match: HandleMatch, cut: Cut | None, scales: Sequence[float | None]
+    ) -> None:
         if cut is None:
             values, problem = {}, "its group has branches"
         else:

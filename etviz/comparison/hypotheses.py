@@ -41,7 +41,7 @@ from etviz.tensors.fingerprints import (
 
 if TYPE_CHECKING:
     from etviz.comparison.gap import Comparison, Gap
-    from etviz.evaluation.values import Rounding
+    from etviz.evaluation.values import Perturbation
     from etviz.graph.ir import Graph, Meta, Node
 
 logger = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class Hypothesis:
 
 
 class _Otherwise:
-    """A `Rounding` that rounds nothing, but computes some operators in another way."""
+    """A `Perturbation` that rounds nothing, but computes some operators in another way."""
 
     def __init__(self, places: frozenset[int], compute: Compute) -> None:
         self._places, self._compute = places, compute
@@ -132,7 +132,7 @@ def explain_gaps(
     gaps: Sequence[Gap],
     graph: Graph,
     nodes: Sequence[Node],
-    again: Callable[[Rounding], Any] | None,
+    again: Callable[[Perturbation], Any] | None,
     value: Any,
 ) -> None:
     """Note in an instruction's gaps which hypothesis gives the runtime's value."""
@@ -340,7 +340,7 @@ def _swapped(place: int, call: Call, node: Node, args: Sequence[Any], kwargs: Ma
 
 
 @dataclass(frozen=True, slots=True)
-class _Weight:
+class _StoredWeight:
     name: str
     place: int | str
     meta: Meta | None
@@ -354,7 +354,7 @@ class _Weight:
         return [*args[: self.place], weight, *args[self.place + 1 :]], kwargs
 
 
-def _weights(graph: Graph, node: Node) -> list[_Weight]:
+def _weights(graph: Graph, node: Node) -> list[_StoredWeight]:
     constants = {item.name: item for item in graph.inputs if item.kind == "constant"}
     names = constant_names(graph)
     makers = {other.name: other for other in graph.nodes}
@@ -365,7 +365,7 @@ def _weights(graph: Graph, node: Node) -> list[_Weight]:
             name = next(iter(makers[name].reads()), "")
         if name in constants:
             item = constants[name]
-            found.append(_Weight(names[item.target], place, item.meta))
+            found.append(_StoredWeight(names[item.target], place, item.meta))
     return found
 
 
@@ -386,13 +386,13 @@ def _computing(nodes: Sequence[Node]) -> Sequence[Node]:
 
 
 def _with_weight(
-    weight: _Weight, how: Sequence[Any], call: Call, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]
+    weight: _StoredWeight, how: Sequence[Any], call: Call, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     changed = rearrange(weight.of(args, kwargs), *how)
     return call(node.target, *weight.given(changed, args, kwargs))
 
 
-def _explain_by_weights(gap: Gap, graph: Graph, node: Node, again: Callable[[Rounding], Any], end: float) -> None:
+def _explain_by_weights(gap: Gap, graph: Graph, node: Node, again: Callable[[Perturbation], Any], end: float) -> None:
     asked: list[tuple[Call, Sequence[Any], Mapping[str, Any]]] = []
 
     def listen(call: Call, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -418,7 +418,7 @@ class _FittedWeight:
     def __init__(
         self,
         gap: Gap,
-        weight: _Weight,
+        weight: _StoredWeight,
         target: str,
         call: Call,
         args: Sequence[Any],

@@ -18,7 +18,7 @@ from etviz.tensors.metrics import AT_LEAST, MEASURED, NAN, UNKNOWN, Noise, floor
 if TYPE_CHECKING:
     from etviz.comparison.gap import Comparison, Gap
     from etviz.evaluation.evaluator import Evaluator
-    from etviz.evaluation.values import Rounding
+    from etviz.evaluation.values import Perturbation
     from etviz.graph.ir import Graph, Node
 
 _PERTURBED: Final = "severity is relative to measured noise: the operators ran again with other roundings"
@@ -32,7 +32,7 @@ Judge = Callable[["Sequence[Comparison]", "Sequence[Sequence[Any]]", "Callable[[
 def judge_introduced(
     gaps: Sequence[Gap],
     law: Callable[[], list[Noise]] | None,
-    again: Callable[[Rounding], Any] | Sequence[Any] | None,
+    again: Callable[[Perturbation], Any] | Sequence[Any] | None,
     value: Any,
 ) -> None:
     """Judge what one instruction, or several together, introduced by its noise.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from etviz.comparison.gap import Comparison
-    from etviz.evaluation.values import Rounding
+    from etviz.evaluation.values import Perturbation
     from etviz.graph.ir import Graph, Node
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def may_be_ill_defined(graph: Graph, node: Node, *, nan: bool) -> bool:
     return any(may_be_ill_defined(part, inner, nan=nan) for part in parts for inner in part.nodes)
 
 
-def is_ill_defined(again: Callable[[Rounding], Any]) -> bool:
+def is_ill_defined(again: Callable[[Perturbation], Any]) -> bool:
     """True if NaN or Inf comes to an ill-defined operator inside a node, which `again` computes.
 
     A mask of Inf often enters a delegate that quantizes something else.

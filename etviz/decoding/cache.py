@@ -42,7 +42,7 @@ def caches(replay: Replay, calls: Places) -> dict[str, dict[str, list[Any]]]:
     """
     start = replay.fresh()
     written: dict[str, Slots] = {}
-    spreads: dict[str, _Noise] = {}
+    spreads: dict[str, _EntryNoise] = {}
     reference: dict[str, torch.Tensor] = {}
     runtime: dict[str, torch.Tensor] = {}
     errors: dict[str, list[torch.Tensor]] = {}
@@ -61,7 +61,7 @@ def caches(replay: Replay, calls: Places) -> dict[str, dict[str, list[Any]]]:
         for number in range(lanes.lanes):
             other = _whole(_lane(lanes.perturbed_state, number))
             for name in reference:
-                spreads.setdefault(name, _Noise(_rounding(lanes.state, name))).add(
+                spreads.setdefault(name, _EntryNoise(_rounding(lanes.state, name))).add(
                     reference[name], other[name], grid=number >= lanes.number
                 )
     return {
@@ -154,7 +154,7 @@ def in_order(slots: list[int]) -> list[int]:
     return slots[gaps[0] :] + slots[: gaps[0]] if len(gaps) == 1 and slots[0] == 0 else slots
 
 
-class _Noise:
+class _EntryNoise:
     def __init__(self, least: torch.Tensor) -> None:
         self._least = least
         self._lanes: list[tuple[bool, torch.Tensor]] = []
@@ -173,7 +173,7 @@ class _Noise:
 
 
 def _entries(
-    slots: Slots, reference: torch.Tensor, runtime: torch.Tensor, noise: _Noise, errors: Sequence[torch.Tensor]
+    slots: Slots, reference: torch.Tensor, runtime: torch.Tensor, noise: _EntryNoise, errors: Sequence[torch.Tensor]
 ) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {name: [] for name in COLUMNS[3:-1]}
     axis, heads = slots.axis or 0, slots.heads

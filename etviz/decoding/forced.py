@@ -73,20 +73,20 @@ def noise_of_logits(
     start = replay.fresh_float() if floating and replay.fresh_float is not None else replay.fresh()
     wanted = min(PASSES, math.ceil(ENOUGH / max(1, vocabulary)))
     together = 1 if any(node.target in CONTROL for node in start.graph.nodes) else max(1, _TOGETHER // max(1, peak))
-    rows: list[list[_Row]] = []
+    rows: list[list[_LogitNoise]] = []
     for first in range(0, wanted, together):
         lanes = Lanes(start, range(first, min(wanted, first + together)))
         for number, inputs in enumerate(calls):
             logits = logits_of(lanes.run(inputs, replay=False))
             if not first:
-                rows.append([_Row() for _ in logits])
+                rows.append([_LogitNoise() for _ in logits])
             _add(lanes, logits, rows[number])
             if progress is not None:
                 progress(number)
     return [[list(row.noise) for row in call] for call in rows]
 
 
-def _add(lanes: Lanes, logits: torch.Tensor, rows: Sequence[_Row]) -> None:
+def _add(lanes: Lanes, logits: torch.Tensor, rows: Sequence[_LogitNoise]) -> None:
     for at, outputs in enumerate(lanes.perturbed_outputs):
         for row, perturbed, value in zip(rows, logits_of(outputs), logits, strict=True):
             (row.roundings if at < lanes.number else row.grids).add(perturbed, value)
@@ -113,7 +113,7 @@ class _Kind:
 
 
 @dataclass(slots=True)
-class _Row:
+class _LogitNoise:
     """From other roundings, and from other grids."""
 
     roundings: _Kind

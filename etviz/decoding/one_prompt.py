@@ -43,7 +43,7 @@ def decode_one(
         )
     ids, waiting = [*prompt, *fed], list(driver.prefill(prompt, prefill))
     waiting += [driver.step(ids[: at + 1], at) for at in range(len(prompt), len(ids))]
-    writer = _Writer(driver, ids, len(prompt) + steps, waiting, own, stops)
+    writer = _Prompted(driver, ids, len(prompt) + steps, waiting, own, stops)
     try:
         peak = follow(session.replay, writer.ask)
     except PairingError as error:
@@ -71,7 +71,7 @@ def decode_one(
 
 
 @dataclass(slots=True)
-class _Writer:
+class _Prompted:
     """`length` is the number of ids at the end, `waiting` holds the next calls."""
 
     driver: Driver

@@ -133,7 +133,7 @@ class PortCard:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stage:
+class _LogitStage:
     """A row for each position; None where the logits are not known."""
 
     name: str
@@ -203,11 +203,11 @@ def port_card(
         compared = parity(model, reference, inputs, reference_inputs=reference_inputs)
         own = reference_inputs if reference_inputs is not None else torch.tensor([ids])
         original = run(reference.eval(), Arguments.of(own, "reference_inputs"), only=()).output
-        stages = [_Stage("original", original.float().reshape(-1, original.shape[-1])[-len(ids) :])]
-        stages.append(_Stage("eager", _eager(model, calls)))
+        stages = [_LogitStage("original", original.float().reshape(-1, original.shape[-1])[-len(ids) :])]
+        stages.append(_LogitStage("eager", _eager(model, calls)))
         for name, logits, problem in stage_logits(session.replay, [flatten(call.inputs) for call in calls]):
-            stages.append(_Stage(name, None if problem else _rows(calls, logits), problem))
-        stages.append(_Stage("runtime", _rows(calls, session.runtime(calls))))
+            stages.append(_LogitStage(name, None if problem else _rows(calls, logits), problem))
+        stages.append(_LogitStage("runtime", _rows(calls, session.runtime(calls))))
         noise = {
             floating: _noise(session.replay, calls, original.shape[-1], floating=floating)
             for floating in dict.fromkeys((False, session.replay.fresh_float is not None))
@@ -260,14 +260,14 @@ def stage_logits(replay: Replay, calls: Sequence[Sequence[Any]]) -> list[list[An
 
 
 def _table(
-    stages: Sequence[_Stage],
+    stages: Sequence[_LogitStage],
     noise: dict[bool, torch.Tensor],
     compared: Parity,
     decode: Callable[[list[int]], str] | None,
 ) -> pd.DataFrame:
     """`noise` has the rounding of the float model (True) and of the program."""
     rows: list[dict[str, Any]] = []
-    before: _Stage | None = None
+    before: _LogitStage | None = None
     best = stages[0].logits.argmax(1) if stages[0].logits is not None else torch.empty(0)
     said = decode(best.tolist()) if decode is not None else ""
     for stage in stages:

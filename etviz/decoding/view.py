@@ -9,7 +9,7 @@ from etviz.view.pages.html_tables import tokens_fragment, tokens_summary
 from etviz.view.pages.report import framed, report_page
 from etviz.view.payload.program import build_payload, empty_payload
 from etviz.view.payload.tokens import Map, layer_map, tokens_wire
-from etviz.view.payload.wire import Buffers
+from etviz.view.payload.wire import MessageBuffers
 from etviz.view.widget.state import ViewState
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class DecodeView(ViewState):
         return self.with_tokens(result, data)
 
     def with_tokens(self, result: dict[str, Any], data: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-        decode, buffers = self.decode, Buffers(data)
+        decode, buffers = self.decode, MessageBuffers(data)
         maps = [one for prompt in range(len(decode.sequences)) if (one := self._layers(prompt)) is not None]
         card = None if decode.card is None else decode.card.wire()
         tokens = tokens_wire(decode.told_steps(), buffers, self.call, decode.summary(), maps, self._caches(), card)

@@ -19,7 +19,7 @@ import torch
 from etviz.errors import EtvizError, PairingError, UsageError
 from etviz.evaluation import dynamic_quantization as dynamic
 from etviz.evaluation.interludes import TURN, Interlude, Turn
-from etviz.evaluation.interpreter import Interpreter, Prepared, State, Weight
+from etviz.evaluation.interpreter import GraphInterpreter, Prepared, State, Weight
 from etviz.evaluation.law import Sizing, noise_of, only_picks
 from etviz.evaluation.limits import Limits, nbytes
 from etviz.evaluation.operators import by_position
@@ -27,7 +27,7 @@ from etviz.evaluation.products import is_cut, products, weight_of
 from etviz.evaluation.rounds import Course, Rounds, Turns
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.unpacked import Quantized
-from etviz.evaluation.values import Chain, Logged, Rounding, Seen, SeenTogether, Value, flat_values
+from etviz.evaluation.values import Chain, Logged, Perturbation, Seen, SeenTogether, Value, flat_values
 from etviz.graph.ir import CONTROL, LOOPS, OBSERVED, Graph, Node, Ref, map_arg, refs
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.loops import body_of
@@ -62,7 +62,7 @@ class Scope:
     perturbed: dict[str, Any] | None = None
 
 
-class Evaluator(Interpreter):
+class Evaluator(GraphInterpreter):
     """Evaluates one method in the program's types and within the limits.
 
     `rounding` perturbs operators that depend on inputs; `roundings` measure the noise of chains. `runtime_state` and
@@ -79,8 +79,8 @@ class Evaluator(Interpreter):
         super().__init__(constants, prepared)
         self.graph = graph
         self.limits = limits or Limits()
-        self.rounding: Rounding | None = None
-        self.roundings: Sequence[Rounding] = ()
+        self.rounding: Perturbation | None = None
+        self.roundings: Sequence[Perturbation] = ()
         self.runtime_state: State = {}
         self.perturbed_state: State = {}
         self.turns: CallTurns = {}
@@ -252,14 +252,14 @@ class Evaluator(Interpreter):
                 made = self._unpacked.dequantized(node.target, args, kwargs, torch.float32)
         return made if made is not None else self.limits.call(node.target, args, kwargs)
 
-    def again(self, graph: Graph, node: Node, args: Any, kwargs: Any, rounding: Rounding | None) -> Any:
+    def again(self, graph: Graph, node: Node, args: Any, kwargs: Any, rounding: Perturbation | None) -> Any:
         live, self.rounding = self.limits.live, rounding
         try:
             return self.apply(graph, node, args, kwargs)
         finally:
             self.limits.live, self.rounding = live, None
 
-    def call_again(self, graph: Graph, args: Sequence[Any], rounding: Rounding) -> list[Any]:
+    def call_again(self, graph: Graph, args: Sequence[Any], rounding: Perturbation) -> list[Any]:
         live, self.rounding = self.limits.live, rounding
         try:
             return self.call(graph, args)
@@ -450,7 +450,7 @@ class Evaluator(Interpreter):
         return lambda runtime: self.noise_of_one(partial(self.again, graph, node, args, kwargs), value, sizing)
 
     @staticmethod
-    def noise_of_one(again: Callable[[Rounding], Any], value: Any, sizing: Sizing | None = None) -> list[Noise]:
+    def noise_of_one(again: Callable[[Perturbation], Any], value: Any, sizing: Sizing | None = None) -> list[Noise]:
         """Of a graph that `rounds_once`, whose outputs hold the elements of one result."""
         if sizing is None:
             sizing = Sizing()

@@ -75,7 +75,7 @@ class Prepared:
     unpacked: Unpacked = field(default_factory=Unpacked)
 
 
-class Interpreter(ABC):
+class GraphInterpreter(ABC):
     """Gives each node's value from the values before it, for the kind of number that a subclass computes with.
 
     `constants` are tensors by `Input.target`. `state` holds mutable buffers. `prepared` may be shared between

@@ -17,7 +17,7 @@ from etviz.evaluation.limits import Limits, nbytes
 from etviz.evaluation.values import Chain, Value, flat_values
 
 if TYPE_CHECKING:
-    from etviz.evaluation.values import Logged, Rounding, SeenTogether
+    from etviz.evaluation.values import Logged, Perturbation, SeenTogether
     from etviz.graph.ir import Node
 
 Join = Callable[["Sequence[Any]"], Any]
@@ -163,7 +163,7 @@ def _stacked(values: list[Value], apart: int) -> Value:
     return told
 
 
-def _again(calls: Sequence[Callable[[Rounding], Any] | None], join: Join) -> Callable[[Rounding], Any] | None:
+def _again(calls: Sequence[Callable[[Perturbation], Any] | None], join: Join) -> Callable[[Perturbation], Any] | None:
     known = [call for call in calls if call is not None]
     return (lambda rounding: join([call(rounding) for call in known])) if len(known) == len(calls) else None
 

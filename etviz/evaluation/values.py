@@ -33,7 +33,7 @@ class Value:
     unpaired: str = ""
     steps: list[float | None] | None = None
     note: str = ""
-    again: Callable[[Rounding], Any] | None = None
+    again: Callable[[Perturbation], Any] | None = None
     noise: Callable[[Sequence[Any] | None], list[Noise]] | None = None
     chain: Chain | None = None
     rounds: int = 0
@@ -58,7 +58,7 @@ class Chain:
         return output < len(self.logged) and self.logged[output]
 
 
-class Rounding(Protocol):
+class Perturbation(Protocol):
     """Computes operators with perturbed or replaced results."""
 
     def call(

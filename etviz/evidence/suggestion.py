@@ -92,7 +92,7 @@ class Suggestion:
 
 
 @dataclass(slots=True)
-class _Case:
+class _Task:
     model: Any
     lowering: dict[str, Any]
     values: list[tuple[Any, ...]]
@@ -201,7 +201,7 @@ def suggest(
         expected = float_outputs(model, values)
         subject = _subject(found, model, values, Path(folder), lowering)
         before = run_variant(subject, values, expected, tasks, known, timeout)
-        case = _Case(model, lowering, values, known, expected, tasks, Path(folder), timeout, before, measure, size)
+        case = _Task(model, lowering, values, known, expected, tasks, Path(folder), timeout, before, measure, size)
         if not before.numbers[measure] > 0:
             measure_latency([before], values[0], timeout)
             return _none(case, f"The {measure} against the float model is 0: there is nothing to gain.")
@@ -261,7 +261,7 @@ def _subject(
     return lower_variant(model, values, folder / "before", lowering)
 
 
-def _quantized(case: _Case, goals: Sequence[float], budget: float) -> Suggestion:
+def _quantized(case: _Task, goals: Sequence[float], budget: float) -> Suggestion:
     quantizer = case.lowering["quantizer"]
     simulation = Simulation(case.model, quantizer, case.lowering["calibration"], case.values, case.expected, case.error)
     start = simulation.error([])
@@ -289,7 +289,7 @@ def _quantized(case: _Case, goals: Sequence[float], budget: float) -> Suggestion
     return _first_proved(case, candidates, budget, change, code, "stay in float", everything)
 
 
-def _delegated(case: _Case, culprits: Sequence[tuple[str, ...]], goals: Sequence[float], budget: float) -> Suggestion:
+def _delegated(case: _Task, culprits: Sequence[tuple[str, ...]], goals: Sequence[float], budget: float) -> Suggestion:
     partitioners = list(case.lowering.get("partitioner") or [])
     if not partitioners:
         return _none(case, "Nothing is quantized and nothing is delegated, so there is nothing to change.")
@@ -319,7 +319,7 @@ def operators_of_delegates(found: Inspection | Study) -> list[tuple[str, ...]]:
 
 
 def _first_proved(
-    case: _Case,
+    case: _Task,
     candidates: Sequence[tuple[str, ...]],
     budget: float,
     change: Any,
@@ -356,11 +356,11 @@ def _first_proved(
     return _none(case, f"Nothing was better within the budget ({tried}).")
 
 
-def _none(case: _Case, reason: str) -> Suggestion:
+def _none(case: _Task, reason: str) -> Suggestion:
     return Suggestion("", dict(case.before.numbers), {}, (), len(case.values), _trials(case), reason)
 
 
-def _trials(case: _Case) -> pd.DataFrame:
+def _trials(case: _Task) -> pd.DataFrame:
     return pd.DataFrame(case.trials, columns=["operators", "status", "reason", *case.before.numbers])
 
 
@@ -368,7 +368,7 @@ def _names(order: Sequence[Unit], chosen: Sequence[Unit]) -> tuple[str, ...]:
     return tuple(name for unit in order if unit in chosen for name in unit.names)
 
 
-def _numbers(case: _Case, numbers: Mapping[str, float]) -> str:
+def _numbers(case: _Task, numbers: Mapping[str, float]) -> str:
     known = {name: value for name, value in numbers.items() if not math.isnan(value)}
     return f"{case.error} {known[case.error]:.4g}, {known['latency_ms']:.4g} ms, {known['size_bytes'] / 1e3:.4g} kB"
 

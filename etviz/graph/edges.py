@@ -24,7 +24,7 @@ class DataEdge(NamedTuple):
     argument: int
 
 
-class _Value(NamedTuple):
+class _EdgeValue(NamedTuple):
     """`maker` is the inner maker of a delegate's output, or -1."""
 
     node: int
@@ -32,7 +32,7 @@ class _Value(NamedTuple):
     maker: int = -1
 
 
-_Values = Sequence[_Value | None]
+_Values = Sequence[_EdgeValue | None]
 
 
 def data_edges(tree: Tree, graph: Graph) -> list[DataEdge]:
@@ -60,10 +60,10 @@ class _Walk:
             else:
                 if not inside:
                     self._branches(graph, node, at + 1, known)
-                known[node.name] = [_Value(at, output) for output in range(max(1, len(node.outputs)))]
+                known[node.name] = [_EdgeValue(at, output) for output in range(max(1, len(node.outputs)))]
             at += self.tree.size[at]
 
-    def _read(self, value: _Value, target: int, argument: int, *, inside: bool) -> None:
+    def _read(self, value: _EdgeValue, target: int, argument: int, *, inside: bool) -> None:
         self.edges.append(DataEdge(value.node, value.output, target, argument))
         if value.maker >= 0 and not inside:
             self.edges.append(DataEdge(value.maker, 0, target, argument))
@@ -81,7 +81,7 @@ class _Walk:
             maker = made.node if made is not None and at < made.node < at + self.tree.size[at] else -1
             if made is not None and maker >= 0:
                 self.edges.append(DataEdge(maker, made.output, at, output))
-            values.append(_Value(at, output, maker))
+            values.append(_EdgeValue(at, output, maker))
         return values
 
     def _branches(self, graph: Graph, node: Node, at: int, known: Mapping[str, _Values]) -> None:
@@ -98,7 +98,7 @@ class _Walk:
             at += self.tree.size[at]
 
 
-def _operands(node: Node, known: Mapping[str, _Values]) -> list[tuple[int, _Value]]:
+def _operands(node: Node, known: Mapping[str, _Values]) -> list[tuple[int, _EdgeValue]]:
     arguments = [*node.args, *node.kwargs.values()]
     return [
         (at, value)
@@ -109,6 +109,6 @@ def _operands(node: Node, known: Mapping[str, _Values]) -> list[tuple[int, _Valu
     ]
 
 
-def _first(argument: Any, known: Mapping[str, _Values]) -> _Value | None:
+def _first(argument: Any, known: Mapping[str, _Values]) -> _EdgeValue | None:
     values = known.get(argument.name, ()) if isinstance(argument, Ref) else ()
     return values[0] if values else None

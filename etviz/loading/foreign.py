@@ -194,11 +194,11 @@ class _Main:
         return self.foreign.ask("answer", self, [asked, replay, list(args), dict(named)])
 
     def piece(self, graph: Graph, constants: Mapping[str, torch.Tensor], executions: Sequence[Execution]) -> Replay:
-        return Replay(refuse, list(executions), elsewhere=_Piece(self, graph, constants))
+        return Replay(refuse, list(executions), elsewhere=_PieceInChild(self, graph, constants))
 
 
 @dataclass(slots=True)
-class _Piece:
+class _PieceInChild:
     main: _Main
     graph: Graph
     constants: Mapping[str, torch.Tensor]
@@ -298,7 +298,7 @@ class _ParentNames(_SharedNames):
             whole = self._whole or elsewhere.own is not None
             told = [packer.pack(elsewhere.own), _pack_all(packer, replay)] if whole else []
             return ["replay", elsewhere.number, *told]
-        if not isinstance(elsewhere, _Piece):
+        if not isinstance(elsewhere, _PieceInChild):
             raise TypeError("these executions are evaluated in this process")
         return ["piece", *map(packer.pack, (elsewhere.graph, elsewhere.constants)), _pack_all(packer, replay)]
 

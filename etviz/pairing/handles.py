@@ -53,7 +53,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class HandleMatch:
     """The edge values of an instruction's outputs, in order."""
 
     instruction: int
@@ -187,7 +187,7 @@ def group_by_handles(
 
 def match_groups(
     uses: Uses, groups: Sequence[Group], delegates: set[int], logged: Logged | None = None
-) -> tuple[list[Match], dict[int, str]]:
+) -> tuple[list[HandleMatch], dict[int, str]]:
     matches, reasons = [], {}
     for group in groups:
         last = group.instructions[-1]
@@ -196,11 +196,11 @@ def match_groups(
             continue
         leaving = _leaving(group, uses)
         if len(group.instructions) == 1 == len(group.operators) and last not in delegates:
-            matches.append(Match(last, tuple(uses.outputs(group.operators[0])), group))
+            matches.append(HandleMatch(last, tuple(uses.outputs(group.operators[0])), group))
         elif len(leaving) == 1:
-            matches.append(Match(last, (leaving[0],), group))
+            matches.append(HandleMatch(last, (leaving[0],), group))
         elif len(group.instructions) == 1 and (ordered := _ordered(uses, leaving, (logged or {}).get(last, ()))):
-            matches.append(Match(last, ordered, group))
+            matches.append(HandleMatch(last, ordered, group))
         else:
             reasons[last] = f"{len(leaving)} values leave its group of debug handles; which is which is not known"
         for instruction in group.instructions[:-1]:
@@ -237,7 +237,7 @@ class Cut:
     `instructions`, ascending, are all that their operators may belong to.
     """
 
-    match: Match
+    match: HandleMatch
     graph: Graph
     reads: tuple[str, ...]
     direct: frozenset[str]
@@ -331,7 +331,7 @@ class HandleGroups:
             return None
         return self._cut(cut.match, groups)
 
-    def _cut(self, match: Match, groups: tuple[Group, ...]) -> Cut | None:
+    def _cut(self, match: HandleMatch, groups: tuple[Group, ...]) -> Cut | None:
         own = {name for group in groups for op in group.operators if not op.subgraphs for name in self._names(op)}
         nodes, reads = self._back(match.values, own)
         if not reads.isdisjoint(match.values):

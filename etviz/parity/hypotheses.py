@@ -20,7 +20,7 @@ from torch.nn import functional
 from etviz.parity.parameters import Match, interleaving
 from etviz.parity.rotary import frequencies_of
 from etviz.parity.runs import Edits, Point, replaced, tensor_in
-from etviz.parity.stages import OUTPUT, Pair, Port, Stage, own_matches
+from etviz.parity.stages import OUTPUT, Pair, Port, PortStage, own_matches
 
 _ACTIVATIONS: Final[Mapping[str, Callable[[torch.Tensor], torch.Tensor]]] = {
     "silu": functional.silu,
@@ -36,7 +36,7 @@ _STEPS: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Hypothesis:
+class PortChange:
     """A change that may put a port right.
 
     `name` is like ``rope pairing``; `where` are modules, with ``*`` for a layer's number; `change` goes on after
@@ -55,8 +55,8 @@ class Suspect:
     """The first value that differs; `wide` if a change applies to every layer."""
 
     port: Port
-    stage: Stage
-    stages: Sequence[Stage]
+    stage: PortStage
+    stages: Sequence[PortStage]
     wide: bool = True
 
     @property
@@ -64,7 +64,7 @@ class Suspect:
         return self.stage.pair.point.module
 
     @property
-    def before(self) -> list[Stage]:
+    def before(self) -> list[PortStage]:
         return list(reversed(self.stages[: self.stages.index(self.stage)]))
 
     @property
@@ -115,7 +115,7 @@ def starred(path: str) -> str:
     return re.sub(r"(?<=\.)\d+(?=\.|$)", "*", path) or "the model"
 
 
-def proposals(suspect: Suspect) -> Iterator[Hypothesis]:
+def proposals(suspect: Suspect) -> Iterator[PortChange]:
     """The likelier first."""
     point = suspect.stage.pair.point
     yield from _beginning(suspect)
@@ -130,7 +130,7 @@ def proposals(suspect: Suspect) -> Iterator[Hypothesis]:
             yield from family(suspect)
 
 
-def _beginning(suspect: Suspect) -> Iterator[Hypothesis]:
+def _beginning(suspect: Suspect) -> Iterator[PortChange]:
     port = suspect.port
     if not port.arguments.args or not port.reference_arguments.args:
         return
@@ -141,10 +141,10 @@ def _beginning(suspect: Suspect) -> Iterator[Hypothesis]:
     if more > 0 and torch.equal(theirs[..., more:].long(), mine.long()):
         first = theirs[..., :more]
         said = ", ".join(map(str, first.flatten().tolist()[:4]))
-        yield Hypothesis("missing BOS", "the inputs", f"token {said} in front of the inputs", Edits(prefix=first))
+        yield PortChange("missing BOS", "the inputs", f"token {said} in front of the inputs", Edits(prefix=first))
 
 
-def _bias(suspect: Suspect) -> Iterator[Hypothesis]:
+def _bias(suspect: Suspect) -> Iterator[PortChange]:
     port, outputs, places = suspect.port, {}, []
     for name, match in port.matches.items():
         path, _, last = name.rpartition(".")
@@ -157,7 +157,7 @@ def _bias(suspect: Suspect) -> Iterator[Hypothesis]:
         places.append(path)
     if suspect.path in outputs:
         where = _places(places)
-        yield Hypothesis("missing bias", where, f"the reference's bias in {where}", Edits(outputs=outputs))
+        yield PortChange("missing bias", where, f"the reference's bias in {where}", Edits(outputs=outputs))
 
 
 def _added(bias: torch.Tensor, output: Any) -> Any:
@@ -179,7 +179,7 @@ def _places(paths: Sequence[str]) -> str:
     return paths[0] if len(paths) == 1 else ", ".join(dict.fromkeys(map(starred, paths)))
 
 
-def _parameters(suspect: Suspect) -> Iterator[Hypothesis]:
+def _parameters(suspect: Suspect) -> Iterator[PortChange]:
     """The reference's numbers, where the model's are others, elsewhere or in another order."""
     port = suspect.port
     own = [match for match in own_matches(port, suspect.path) if not match.plain]
@@ -200,15 +200,15 @@ def _parameters(suspect: Suspect) -> Iterator[Hypothesis]:
         where = _places([other.name for other in alike])
         if _tied(port, match):
             said = f"the reference's tied embedding as {match.name}"
-            yield Hypothesis("tied embeddings", match.name, said, Edits(tensors))
+            yield PortChange("tied embeddings", match.name, said, Edits(tensors))
         elif match.relation == "differs":
             said = f"the numbers of the reference's {_places(match.sources)} in {where}"
-            yield Hypothesis("other weights", where, said, Edits(tensors))
+            yield PortChange("other weights", where, said, Edits(tensors))
         elif match.relation in ("offset", "scaled"):
-            yield Hypothesis(f"{match.relation} weights", where, f"{where} not {match.detail}", Edits(tensors))
+            yield PortChange(f"{match.relation} weights", where, f"{where} not {match.detail}", Edits(tensors))
         else:
             said = f"{where} as in the reference ({match.relation}{': ' if match.detail else ''}{match.detail})"
-            yield Hypothesis(f"{match.relation} weights", where, said, Edits(tensors))
+            yield PortChange(f"{match.relation} weights", where, said, Edits(tensors))
 
 
 def _tied(port: Port, match: Match) -> bool:
@@ -225,7 +225,7 @@ def _same_kind(suspect: Suspect) -> list[str]:
     return [path for path, module in port.model.named_modules() if type(module) is kind and own_matches(port, path)]
 
 
-def _offsets(suspect: Suspect) -> Iterator[Hypothesis]:
+def _offsets(suspect: Suspect) -> Iterator[PortChange]:
     """Norms that the reference takes as 1 + weight, and the reverse."""
     port = suspect.port
     weights = [match.name for path in _same_kind(suspect) for match in own_matches(port, path)]
@@ -235,10 +235,10 @@ def _offsets(suspect: Suspect) -> Iterator[Hypothesis]:
     kind = type(port.model.get_submodule(suspect.path)).__name__
     for offset, said in ((1.0, "1 + weight"), (-1.0, "weight − 1")):
         tensors = {name: port.tensors[name] + offset for name in weights}
-        yield Hypothesis("norm weight + 1", kind, f"{said} in every {kind}", Edits(tensors))
+        yield PortChange("norm weight + 1", kind, f"{said} in every {kind}", Edits(tensors))
 
 
-def _epsilon(suspect: Suspect) -> Iterator[Hypothesis]:
+def _epsilon(suspect: Suspect) -> Iterator[PortChange]:
     port, changes, said = suspect.port, {}, set[str]()
     for path in _same_kind(suspect):
         for name, value in _numbers(port.model.get_submodule(path)).items():
@@ -249,7 +249,7 @@ def _epsilon(suspect: Suspect) -> Iterator[Hypothesis]:
                 said.add(f"epsilon {wanted[0]:g} instead of {value:g}")
     if changes:
         kind = type(port.model.get_submodule(suspect.path)).__name__
-        yield Hypothesis("epsilon", kind, f"{' and '.join(sorted(said))} in every {kind}", Edits(attributes=changes))
+        yield PortChange("epsilon", kind, f"{' and '.join(sorted(said))} in every {kind}", Edits(attributes=changes))
 
 
 def _numbers(module: torch.nn.Module) -> dict[str, float]:
@@ -261,7 +261,7 @@ def _other(port: Port, path: str) -> str:
     return own[0].sources[0].rpartition(".")[0] if own else port.modules.get(path, "")
 
 
-def _factors(suspect: Suspect) -> Iterator[Hypothesis]:
+def _factors(suspect: Suspect) -> Iterator[PortChange]:
     """For example embeddings × √d, scaled logits."""
     values = suspect.port.value(suspect.stage.pair)
     if values is None:
@@ -280,7 +280,7 @@ def _factors(suspect: Suspect) -> Iterator[Hypothesis]:
     name = "embedding scale" if isinstance(suspect.port.model.get_submodule(path), torch.nn.Embedding) else "scale"
     where = starred(path)
     edits = Edits(outputs={each: [functools.partial(_multiplied, factor)] for each in suspect.alike(path) or [path]})
-    yield Hypothesis(name, where, f"the output of {where} × {factor:.6g}{root}", edits)
+    yield PortChange(name, where, f"the output of {where} × {factor:.6g}{root}", edits)
 
 
 def _factor(found: torch.Tensor, expected: torch.Tensor) -> float | None:
@@ -288,12 +288,12 @@ def _factor(found: torch.Tensor, expected: torch.Tensor) -> float | None:
     return float((found * expected).sum()) / square if square and math.isfinite(square) else None
 
 
-def _explains(stage: Stage, gap: torch.Tensor) -> bool:
+def _explains(stage: PortStage, gap: torch.Tensor) -> bool:
     rmse = float(gap.norm()) / math.sqrt(max(gap.numel(), 1))
     return rmse <= max(3 * stage.noise, 1e-3 * stage.rmse)
 
 
-def _caps(suspect: Suspect) -> Iterator[Hypothesis]:
+def _caps(suspect: Suspect) -> Iterator[PortChange]:
     """``cap · tanh(x / cap)``."""
     values = suspect.port.value(suspect.stage.pair)
     if values is None:
@@ -314,7 +314,7 @@ def _caps(suspect: Suspect) -> Iterator[Hypothesis]:
     path = suspect.path
     where = "the logits" if suspect.stage.pair.point == OUTPUT else starred(path)
     edits = Edits(outputs={path: [functools.partial(_capped, cap)]})
-    yield Hypothesis("soft-cap", where, f"{where} capped at {cap:g}", edits)
+    yield PortChange("soft-cap", where, f"{where} capped at {cap:g}", edits)
 
 
 def _rows_of(suspect: Suspect, path: str) -> list[tuple[str, int, int]]:
@@ -365,7 +365,7 @@ def _reordered(
     return tensors
 
 
-def _pairing(suspect: Suspect) -> Iterator[Hypothesis]:
+def _pairing(suspect: Suspect) -> Iterator[PortChange]:
     """Neighbours are paired where the weights expect halves, or the reverse."""
     leaves = [path for path in suspect.leaves() if _matrix_of(suspect, path)]
     parts = [part for path in leaves for part in _rows_of(suspect, path)]
@@ -385,7 +385,7 @@ def _pairing(suspect: Suspect) -> Iterator[Hypothesis]:
                     yield _pairing_of(suspect, [*both, *norms], size, halves)
 
 
-def _pairing_of(suspect: Suspect, parts: Sequence[tuple[str, int, int]], size: int, halves: bool) -> Hypothesis:
+def _pairing_of(suspect: Suspect, parts: Sequence[tuple[str, int, int]], size: int, halves: bool) -> PortChange:
     def order(count: int) -> torch.Tensor:
         rows = interleaving(count, size)
         return rows if halves else rows.argsort()
@@ -394,14 +394,14 @@ def _pairing_of(suspect: Suspect, parts: Sequence[tuple[str, int, int]], size: i
     names = " and ".join(dict.fromkeys(name.rpartition(".")[0].rpartition(".")[2] for name, _, _ in parts[:2]))
     kinds = ("half-split", "interleaved") if halves else ("interleaved", "half-split")
     said = f"{kinds[0]} RoPE in {where} (it is {kinds[1]}; heads of {size}, rows of {names})"
-    return Hypothesis("rope pairing", where, said, Edits(_reordered(suspect, parts, order)), suspect.reordered())
+    return PortChange("rope pairing", where, said, Edits(_reordered(suspect, parts, order)), suspect.reordered())
 
 
 def _matrix_of(suspect: Suspect, path: str) -> bool:
     return any(suspect.port.tensors[match.name].ndim == 2 for match in own_matches(suspect.port, path))
 
 
-def _frequencies(suspect: Suspect) -> Iterator[Hypothesis]:
+def _frequencies(suspect: Suspect) -> Iterator[PortChange]:
     port = suspect.port
     buffers = dict(port.model.named_buffers())
     mine = frequencies_of(buffers)
@@ -416,10 +416,10 @@ def _frequencies(suspect: Suspect) -> Iterator[Hypothesis]:
         for table in differing:
             tensors |= table.like(wanted, buffers)
         said = f"the reference's RoPE ({wanted.described()}) instead of {differing[0].described()}"
-        yield Hypothesis("rope frequencies", _places(differing[0].names), said, Edits(tensors))
+        yield PortChange("rope frequencies", _places(differing[0].names), said, Edits(tensors))
 
 
-def _swapped(suspect: Suspect) -> Iterator[Hypothesis]:
+def _swapped(suspect: Suspect) -> Iterator[PortChange]:
     leaves = [path for path in suspect.leaves() if _matrix_of(suspect, path)]
     tensors, hidden = suspect.port.tensors, suspect.reordered()
     for at, one in enumerate(leaves):
@@ -434,10 +434,10 @@ def _swapped(suspect: Suspect) -> Iterator[Hypothesis]:
                     if a in tensors and b in tensors:
                         changed |= {a: tensors[b], b: tensors[a]}
             where = f"{starred(one)} and {starred(two)}"
-            yield Hypothesis("swapped weights", where, f"the weights of {where} exchanged", Edits(changed), hidden)
+            yield PortChange("swapped weights", where, f"the weights of {where} exchanged", Edits(changed), hidden)
 
 
-def _head_order(suspect: Suspect) -> Iterator[Hypothesis]:
+def _head_order(suspect: Suspect) -> Iterator[PortChange]:
     """Query heads are grouped in another order: 0 0 1 1 against 0 1 0 1."""
     matches = own_matches(suspect.port, suspect.path)
     after = next((match.name for match in matches if suspect.port.tensors[match.name].ndim == 2), None)
@@ -470,10 +470,10 @@ def _head_order(suspect: Suspect) -> Iterator[Hypothesis]:
                 for pair in suspect.port.pairs
                 if pair.point.side == "input" and pair.point.module in suspect.alike(suspect.path)
             }
-            yield Hypothesis("grouped-query order", where, change, Edits(tensors), hidden)
+            yield PortChange("grouped-query order", where, change, Edits(tensors), hidden)
 
 
-def _activation(suspect: Suspect) -> Iterator[Hypothesis]:
+def _activation(suspect: Suspect) -> Iterator[PortChange]:
     where = starred(suspect.around)
     for name, function in _ACTIVATIONS.items():
 
@@ -481,10 +481,10 @@ def _activation(suspect: Suspect) -> Iterator[Hypothesis]:
             return function(x)
 
         functions: dict[str, Callable[..., Any]] = {str(called): wrapper for called in _CALLED}
-        yield Hypothesis("activation", where, f"{name} as the activation in {where}", Edits(functions=functions))
+        yield PortChange("activation", where, f"{name} as the activation in {where}", Edits(functions=functions))
 
 
-def _missing_module(suspect: Suspect) -> Iterator[Hypothesis]:
+def _missing_module(suspect: Suspect) -> Iterator[PortChange]:
     """The module goes behind the one whose output the reference gives it."""
     port = suspect.port
     lacking = dict.fromkeys(name.rpartition(".")[0] for name in port.missing if name.endswith("weight"))
@@ -504,7 +504,7 @@ def _missing_module(suspect: Suspect) -> Iterator[Hypothesis]:
     if outputs:
         where = _places(list(outputs))
         said = f"the reference's {_places(list(lacking))} behind {where}"
-        yield Hypothesis("missing module", where, said, Edits(outputs=outputs))
+        yield PortChange("missing module", where, said, Edits(outputs=outputs))
 
 
 def _through(module: torch.nn.Module, output: Any) -> Any:
@@ -512,7 +512,7 @@ def _through(module: torch.nn.Module, output: Any) -> Any:
     return output if value is None else replaced(output, module(value))
 
 
-def _attention(suspect: Suspect) -> Iterator[Hypothesis]:
+def _attention(suspect: Suspect) -> Iterator[PortChange]:
     """Only of attention that the model computes with torch's function."""
     numbers = _settings(suspect.port.reference)
     where = starred(suspect.around)
@@ -524,7 +524,7 @@ def _attention(suspect: Suspect) -> Iterator[Hypothesis]:
         ("mask", f"a causal mask in {where}", {"causal": True}),
     ):
         function = functools.partial(_attended, **options)
-        yield Hypothesis(name, where, change, Edits(functions={"scaled_dot_product_attention": function}))
+        yield PortChange(name, where, change, Edits(functions={"scaled_dot_product_attention": function}))
 
 
 def _settings(model: torch.nn.Module) -> dict[str, float]:
@@ -567,7 +567,7 @@ def _attended(
     return scores.softmax(-1).to(v.dtype) @ v
 
 
-def _branches(suspect: Suspect) -> Iterator[Hypothesis]:
+def _branches(suspect: Suspect) -> Iterator[PortChange]:
     """A factor of one term of a sum before the difference."""
     values = suspect.port.value(suspect.stage.pair)
     if values is None:
@@ -584,11 +584,11 @@ def _branches(suspect: Suspect) -> Iterator[Hypothesis]:
         path = stage.pair.point.module
         where, factor = starred(path), 1 + part
         outputs = {each: [functools.partial(_multiplied, factor)] for each in suspect.alike(path)}
-        yield Hypothesis("branch scale", where, f"the output of {where} × {factor:.6g}", Edits(outputs=outputs))
+        yield PortChange("branch scale", where, f"the output of {where} × {factor:.6g}", Edits(outputs=outputs))
         return
 
 
-def _attributes(suspect: Suspect) -> Iterator[Hypothesis]:
+def _attributes(suspect: Suspect) -> Iterator[PortChange]:
     port, seen = suspect.port, set[tuple[str, str]]()
     inner = [path for path, _ in port.model.named_modules() if path == suspect.around or path == suspect.path]
     inner += [path for path, _ in port.model.named_modules() if path.startswith(suspect.around + ".")]
@@ -602,10 +602,10 @@ def _attributes(suspect: Suspect) -> Iterator[Hypothesis]:
             seen.add((where, name))
             alike = [other for other in suspect.alike(path) if getattr(port.model.get_submodule(other), name) == value]
             edits = Edits(attributes={(other, name): not value for other in alike})
-            yield Hypothesis("attribute", where, f"{name} = {not value} in {where}", edits)
+            yield PortChange("attribute", where, f"{name} = {not value} in {where}", edits)
 
 
-def _attention_scale(suspect: Suspect) -> Iterator[Hypothesis]:
+def _attention_scale(suspect: Suspect) -> Iterator[PortChange]:
     pair, where = suspect.stage.pair, starred(suspect.around)
     sizes = [value for name, value in _settings(suspect.port.reference).items() if "scal" in name and value > 0]
 
@@ -628,7 +628,7 @@ def _attention_scale(suspect: Suspect) -> Iterator[Hypothesis]:
         low, high = (low, two) if gap(one) < gap(two) else (one, high)
     factor = 2.0 ** ((low + high) / 2)
     factor = next((near for near in _round_numbers(factor, sizes)), factor)
-    yield Hypothesis("attention scale", where, f"attention scores × {factor:.6g} in {where}", edits(factor))
+    yield PortChange("attention scale", where, f"attention scores × {factor:.6g} in {where}", edits(factor))
 
 
 def _round_numbers(factor: float, scales: Sequence[float]) -> list[float]:
@@ -643,7 +643,7 @@ def _gap_at(port: Port, pair: Pair, edits: Edits) -> float:
     return float((values[0] - values[1]).norm()) if values is not None else math.inf
 
 
-def _transplanted(suspect: Suspect) -> Iterator[Hypothesis]:
+def _transplanted(suspect: Suspect) -> Iterator[PortChange]:
     """Both modules take and return one tensor."""
     port = suspect.port
     outputs, values = {}, {}
@@ -660,7 +660,7 @@ def _transplanted(suspect: Suspect) -> Iterator[Hypothesis]:
             outputs[path] = [functools.partial(_given, port, pair)]
     where = starred(suspect.path)
     said = f"the reference's output of {starred(values[suspect.path].others[0].module)} in place of that of {where}"
-    yield Hypothesis("module", where, said, Edits(outputs=outputs))
+    yield PortChange("module", where, said, Edits(outputs=outputs))
 
 
 def _given(port: Port, pair: Pair, output: Any) -> Any:

@@ -142,7 +142,7 @@ def _matrix(value: torch.Tensor) -> torch.Tensor:
     return value.reshape(1, -1) if value.ndim < 2 else value.reshape(value.shape[0], -1)
 
 
-class _Side:
+class _SortedRows:
     """The rows of many tensors with one length, sorted by key."""
 
     def __init__(self, names: Sequence[str], tensors: Sequence[torch.Tensor]) -> None:
@@ -175,8 +175,8 @@ class _Table:
             rows.setdefault(_matrix(value).shape[1], {})[name] = _matrix(value)
             if value.ndim == 2:
                 columns.setdefault(value.shape[0], {})[name] = value.T
-        self._rows = {size: _Side(list(part), list(part.values())) for size, part in rows.items()}
-        self._columns = {size: _Side(list(part), list(part.values())) for size, part in columns.items()}
+        self._rows = {size: _SortedRows(list(part), list(part.values())) for size, part in rows.items()}
+        self._columns = {size: _SortedRows(list(part), list(part.values())) for size, part in columns.items()}
         self._vectors = {name: value for name, value in reference.items() if value.ndim == 1 and not is_constant(value)}
 
     def find(self, name: str, value: torch.Tensor) -> Match | None:
@@ -197,7 +197,7 @@ class _Table:
             self._used.update(found.sources)
         return found
 
-    def _assembled(self, name: str, matrix: torch.Tensor, side: _Side | None) -> Match | None:
+    def _assembled(self, name: str, matrix: torch.Tensor, side: _SortedRows | None) -> Match | None:
         if side is None:
             return None
         tolerance = max(_TOLERANCE.get(item.dtype, 1e-6) for item in (matrix, side.tensors[0]))
@@ -258,7 +258,7 @@ def _from(
     matrix: torch.Tensor,
     keys: torch.Tensor,
     norms: torch.Tensor,
-    side: _Side,
+    side: _SortedRows,
     owners: Sequence[int],
     tolerance: float,
 ) -> Match | None:
@@ -297,7 +297,7 @@ def _from(
 
 
 def _by_key(
-    matrix: torch.Tensor, keys: torch.Tensor, side: _Side, owners: Sequence[int], tolerance: float
+    matrix: torch.Tensor, keys: torch.Tensor, side: _SortedRows, owners: Sequence[int], tolerance: float
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """For each row, its tensor and its place there."""
     known = torch.isin(side.owner, torch.tensor(owners))
@@ -312,7 +312,7 @@ def _by_key(
 
 
 def _by_angle(
-    matrix: torch.Tensor, keys: torch.Tensor, side: _Side, owners: Sequence[int], tolerance: float
+    matrix: torch.Tensor, keys: torch.Tensor, side: _SortedRows, owners: Sequence[int], tolerance: float
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """As `_by_key`, by the smallest angle: keys of 16-bit numbers are too coarse."""
     parts = [side.tensors[each].double() for each in owners]

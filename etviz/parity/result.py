@@ -11,8 +11,8 @@ from etviz.parity.stages import OUTPUT, first_difference
 if TYPE_CHECKING:
     import pandas as pd
 
-    from etviz.parity.hypotheses import Hypothesis
-    from etviz.parity.stages import Port, Stage
+    from etviz.parity.hypotheses import PortChange
+    from etviz.parity.stages import Port, PortStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Proof:
     / ‖reference‖`` of the last compared value then. `proved` is True if the value that differed first agrees.
     """
 
-    hypothesis: Hypothesis
-    first: Stage | None
+    hypothesis: PortChange
+    first: PortStage | None
     residual: float
     proved: bool
 
@@ -34,7 +34,7 @@ class Proof:
         return f"with {self.hypothesis.change} the models agree up to {place(self.first)}"
 
 
-def place(stage: Stage) -> str:
+def place(stage: PortStage) -> str:
     point = stage.pair.point
     return "the outputs" if point == OUTPUT else f"the {point.side} of {point.module}"
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Final
 
 from etviz.errors import UsageError
-from etviz.parity.hypotheses import Hypothesis, Suspect, proposals
+from etviz.parity.hypotheses import PortChange, Suspect, proposals
 from etviz.parity.result import Proof
-from etviz.parity.stages import Port, Stage, first_difference
+from etviz.parity.stages import Port, PortStage, first_difference
 
 _ROUNDS: Final = 8
 """Maximum number of faults."""
@@ -48,7 +48,7 @@ def search(port: Port, update: Callable[[], object]) -> tuple[list[Proof], list[
     return proofs, kept
 
 
-def _all(suspect: Suspect) -> Iterator[Hypothesis]:
+def _all(suspect: Suspect) -> Iterator[PortChange]:
     yield from proposals(suspect)
     yield from proposals(replace(suspect, wide=False))
 
@@ -57,11 +57,11 @@ def _rank(port: Port, proof: Proof) -> float:
     return math.inf if proof.first is None else _place(port, proof.first)
 
 
-def _place(port: Port, stage: Stage) -> int:
+def _place(port: Port, stage: PortStage) -> int:
     return [pair.point for pair in port.pairs].index(stage.pair.point)
 
 
-def _applied(port: Port, first: Stage, hypothesis: Hypothesis) -> Proof | None:
+def _applied(port: Port, first: PortStage, hypothesis: PortChange) -> Proof | None:
     try:
         stages = [stage for stage in port.stages(hypothesis.edits) if stage.pair.point not in hypothesis.hidden]
     except UsageError:

@@ -63,7 +63,7 @@ def _fitted(value: torch.Tensor, shape: torch.Size) -> torch.Tensor | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class PortStage:
     """`rmse` and `max_abs` are in the value's units; `rel_l2` is relative to the reference's norm.
 
     `noise` is the RMS that the rounding of both models explains, measured.
@@ -111,7 +111,7 @@ class Port:
     missing: list[str] = field(default_factory=list)
     applied: Edits = field(default_factory=Edits)
 
-    def stages(self, edits: Edits | None = None) -> list[Stage]:
+    def stages(self, edits: Edits | None = None) -> list[PortStage]:
         """With `edits`, the model is changed further."""
         trace = self.plain if edits is None else self.run(edits, [pair.point for pair in self.pairs])
         return [stage for pair in self.pairs if (stage := self._stage(pair, trace)) is not None]
@@ -135,7 +135,7 @@ class Port:
         expected = None if found is None else pair.expected(self.expected, found)
         return None if found is None or expected is None else (found.double(), expected)
 
-    def _stage(self, pair: Pair, trace: Trace) -> Stage | None:
+    def _stage(self, pair: Pair, trace: Trace) -> PortStage | None:
         values = self.value(pair, trace)
         if values is None:
             return None
@@ -146,7 +146,7 @@ class Port:
         rmse = float(gap.norm()) / size
         plain = _at(trace, pair.point)
         floor = EPS.get(str(plain.dtype).removeprefix("torch."), 0.0) / 2 / math.sqrt(3) if plain is not None else 0.0
-        return Stage(
+        return PortStage(
             pair,
             tuple(found.shape),
             rmse if math.isfinite(rmse) else math.inf,
@@ -296,5 +296,5 @@ def _rounded(port: Port) -> dict[Point, float]:
     return found
 
 
-def first_difference(stages: Sequence[Stage]) -> Stage | None:
+def first_difference(stages: Sequence[PortStage]) -> PortStage | None:
     return next((stage for stage in stages if not stage.agrees), None)

@@ -25,7 +25,7 @@ from etviz.artifacts.scratch import Scratch
 from etviz.errors import ExecutionError, UsageError
 from etviz.pipeline.execute import ChildRun, execute
 from etviz.pipeline.interpreters import Interpreter, interpreter_of
-from etviz.pipeline.relower import BackendRefusedError, Piece, Ran, run_alone
+from etviz.pipeline.relower import BackendRefusedError, Piece, RanDelegate, run_alone
 from etviz.upstream.emulated import DelegateCall, DelegateFree, MadeCall, with_calls
 from etviz.upstream.executorch import runs_here
 
@@ -81,7 +81,7 @@ def emulate(
             cut.write_bytes(program.program(counts, call, given))
             reached = execute(cut, _with_made(program.calls, made, counts, delegates, runs), **options).outputs
             piece = Piece(delegates[call.instruction], {}, [], [])
-            ran = Ran(str(path), "forward", call.instruction, os.fspath(record))
+            ran = RanDelegate(str(path), "forward", call.instruction, os.fspath(record))
             made[call.instruction] = [_make(replace(piece, ran=ran, inputs=inputs), timeout) for inputs in reached]
             bar.update()
         cut.write_bytes(program.program(counts))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _STEPS = ("start", "lower", "run", "read")
 
 
-class Ran(NamedTuple):
+class RanDelegate(NamedTuple):
     """A delegate call in a `.pte`."""
 
     pte: str
@@ -78,7 +78,7 @@ class Piece:
     constants: Mapping[str, torch.Tensor]
     inputs: Sequence[Any]
     outputs: Sequence[Any]
-    ran: Ran | None = None
+    ran: RanDelegate | None = None
     rounds: int = 0
 
 

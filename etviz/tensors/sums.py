@@ -65,7 +65,7 @@ def _compiled(reference: torch.Tensor, runtime: torch.Tensor, rtol: float, atol:
     return sums
 
 
-class _Side:
+class _Operand:
     """A flat tensor; `array` is None if torch has to convert it."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -81,7 +81,7 @@ class _Side:
 
 class _Pass:
     def __init__(self, reference: torch.Tensor, runtime: torch.Tensor, rtol: float, atol: float) -> None:
-        self.reference, self.runtime = _Side(reference), _Side(runtime)
+        self.reference, self.runtime = _Operand(reference), _Operand(runtime)
         self.same_dtype = reference.dtype == runtime.dtype
         self.bits = _bits(self.runtime.flat) if runtime.dtype.is_floating_point else None
         self.reference_bits = _bits(self.reference.flat) if self.bits is not None and self.same_dtype else None

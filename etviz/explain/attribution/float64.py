@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 
 from etviz.errors import EtvizError, PairingError
-from etviz.evaluation.interpreter import Interpreter, State
+from etviz.evaluation.interpreter import GraphInterpreter, State
 from etviz.evaluation.limits import Limits
 from etviz.evaluation.operators import by_position, constant, resolve
 from etviz.evaluation.products import is_cut, product, weight_of
@@ -48,7 +48,7 @@ _STEPS: Final = frozenset(f"aten.{name}.default" for name in ("round", "floor", 
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ExpansionPoint:
     """An evaluation before the node `at`."""
 
     at: int
@@ -65,11 +65,11 @@ class _Evaluation:
     gradient: bool = True
 
     @classmethod
-    def of(cls, point: Point, after: After | None) -> _Evaluation:
+    def of(cls, point: ExpansionPoint, after: After | None) -> _Evaluation:
         return cls(point.at, dict(point.env), dict(point.state), after)
 
 
-class Float64(Interpreter):
+class Float64(GraphInterpreter):
     """Every value of the graph `seen` is computed; in other graphs, weights stay quantized until products take them."""
 
     constants: WideConstants
@@ -83,17 +83,17 @@ class Float64(Interpreter):
     def call(self, graph: Graph, args: Sequence[Any], after: After | None = None) -> list[Any]:
         return self._run(graph, self.bind(graph, args), after)
 
-    def begin(self, graph: Graph, args: Sequence[Any], state: State) -> Point:
+    def begin(self, graph: Graph, args: Sequence[Any], state: State) -> ExpansionPoint:
         self.state = dict(state)
-        return Point(0, self.bind(graph, args), self.state)
+        return ExpansionPoint(0, self.bind(graph, args), self.state)
 
-    def advance(self, graph: Graph, point: Point, to: int, after: After | None = None) -> Point:
+    def advance(self, graph: Graph, point: ExpansionPoint, to: int, after: After | None = None) -> ExpansionPoint:
         lane = _Evaluation.of(point, after)
         self._walk(graph, [lane], to)
-        return Point(to, lane.env, lane.state)
+        return ExpansionPoint(to, lane.env, lane.state)
 
     def finish(
-        self, graph: Graph, starts: Sequence[tuple[Point, After]], tell: Callable[[], None] = lambda: None
+        self, graph: Graph, starts: Sequence[tuple[ExpansionPoint, After]], tell: Callable[[], None] = lambda: None
     ) -> list[list[Any]]:
         lanes = [_Evaluation.of(point, after) for point, after in starts]
         self._walk(graph, lanes, len(graph.nodes), tell)

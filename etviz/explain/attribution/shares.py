@@ -22,7 +22,7 @@ from etviz.evaluation.interludes import Turn
 from etviz.evaluation.replay import question
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.unpacked import has_unpacked, largest_value
-from etviz.explain.attribution.float64 import After, Float64, Point
+from etviz.explain.attribution.float64 import After, ExpansionPoint, Float64
 from etviz.explain.attribution.linearize import Contribution, Linearization, Linearizer, NodeValues
 from etviz.explain.attribution.wide_constants import widen
 
@@ -425,7 +425,7 @@ class Patches:
 
     def _add(self, parts: Sequence[Sequence[Contribution]], number: int) -> list[list[Any]]:
         point, there = self._point, self._there
-        starts: list[tuple[Point, After]] = []
+        starts: list[tuple[ExpansionPoint, After]] = []
         with torch.no_grad():
             for at, part in enumerate(parts[:number]):
                 there = [*there, *part]

@@ -45,7 +45,7 @@ _NO_EXPORT: Final = "the files hold no exported program to pair it with: give th
 
 
 @dataclass(slots=True)
-class Paired:
+class AlignedModels:
     """A model beside the program.
 
     `operators` has the program's operator by name of a node; an operator that only the program has (`added`) is a copy
@@ -61,7 +61,7 @@ class Paired:
 
 
 @question
-def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]]) -> Paired:
+def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]]) -> AlignedModels:
     """`digests` has, by name of a constant's input, its name in the model and the digest of its numbers."""
     if EXPORTED not in replay.stages:
         raise UsageError(_NO_EXPORT)
@@ -73,7 +73,7 @@ def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]])
         )
     found = align(program, graph, _constants(form, digests))
     names = _names(engine, form)
-    taken = Paired(replace(graph, nodes=list(graph.nodes)))
+    taken = AlignedModels(replace(graph, nodes=list(graph.nodes)))
     ends, right = left_out(found), found.reference
     for key, own in found.program.partner.items():
         operator = names.get(key, "")
@@ -174,7 +174,7 @@ def exported(model: Any, inputs: Sequence[Any]) -> ExportedProgram:
             module.training = True
 
 
-class _Log:
+class _OwnValues:
     def __init__(self, values: Mapping[int, torch.Tensor], outputs: Sequence[Any]) -> None:
         self.problems: dict[int, str] = {}
         self._values, self._outputs = values, outputs
@@ -239,7 +239,7 @@ class OwnModel:
         with SpillFile() as file:
             for run, item in enumerate(runs):
                 values = {at: logged[run][name] for at, name in enumerate(names) if name in logged[run]}
-                log = _Log(values, self._replay.executions[run].log.outputs())
+                log = _OwnValues(values, self._replay.executions[run].log.outputs())
                 own = compare_exact(
                     evaluator,
                     log,

@@ -40,13 +40,13 @@ _COLUMNS: Final = (
 )
 
 
-class _Column(NamedTuple):
+class _HtmlColumn(NamedTuple):
     heading: str
     attributes: str
     cells: Iterable[str]
 
 
-def _table(columns: Sequence[_Column], attributes: str = "") -> str:
+def _table(columns: Sequence[_HtmlColumn], attributes: str = "") -> str:
     head = "".join(f"<th{column.attributes}>{markup(column.heading)}</th>" for column in columns)
     rows = zip(*(column.cells for column in columns), strict=True)
     marks = [column.attributes for column in columns]
@@ -82,7 +82,7 @@ def worst_table(analysis: Analysis, rows: int, *, styled: bool = True) -> str:
         return ""
     cell, write = (_CELL, markup) if styled else ("", _breakable)
     columns = [
-        _Column(
+        _HtmlColumn(
             label,
             cell + (' class="etv-figure"' if is_numeric_dtype(worst[name]) else ""),
             (write(_shown(value)) for value in worst[name]),
@@ -135,9 +135,9 @@ def _tokens(level: str, text: str, steps: pd.DataFrame) -> str:
     texts += [("token", "text"), ("reference", "text_reference"), ("runtime", "text_runtime")]
     numbers = [("KL (nats)", "kl"), ("margin", "margin"), ("shift", "margin_shift"), ("noise", "margin_noise")]
     columns = [
-        *(_Column(heading, "", (markup(str(value)) for value in worst[name])) for heading, name in texts),
-        *(_Column(heading, "", map(_number, worst[name])) for heading, name in numbers),
-        _Column("noise explains it", "", (explained.get(value, "not known") for value in worst["explained"])),
+        *(_HtmlColumn(heading, "", (markup(str(value)) for value in worst[name])) for heading, name in texts),
+        *(_HtmlColumn(heading, "", map(_number, worst[name])) for heading, name in numbers),
+        _HtmlColumn("noise explains it", "", (explained.get(value, "not known") for value in worst["explained"])),
     ]
     return told + _table(columns)
 
@@ -155,14 +155,14 @@ def _side_by_side(labels: Sequence[str], rows: pd.DataFrame, by: str) -> str:
     by = rows.attrs.get("by") or ranking(rows, by, labels)
     where = rows["module"].where(rows["module"] != "", rows["source"])
     columns = [
-        _Column("operator", ' class="o"', (markup(str(name)) for name in rows["operator"])),
-        _Column("module", ' class="o dim"', (markup(str(name)) for name in where)),
-        *(_Column(label, ' class="n"', map(_number, rows[f"{by}.{label}"])) for label in labels),
+        _HtmlColumn("operator", ' class="o"', (markup(str(name)) for name in rows["operator"])),
+        _HtmlColumn("module", ' class="o dim"', (markup(str(name)) for name in where)),
+        *(_HtmlColumn(label, ' class="n"', map(_number, rows[f"{by}.{label}"])) for label in labels),
     ]
     if "change" in rows:
-        columns.append(_Column(rows.attrs["change"], ' class="n"', map(_number, rows["change"])))
+        columns.append(_HtmlColumn(rows.attrs["change"], ' class="n"', map(_number, rows["change"])))
     else:
-        columns.append(_Column("joined by", ' class="dim"', (markup(str(how)) for how in rows["joined"])))
+        columns.append(_HtmlColumn("joined by", ' class="dim"', (markup(str(how)) for how in rows["joined"])))
     return _table(columns)
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 from etviz.comparison.gap import MISMATCH
 from etviz.tensors.histogram import counts_over
 from etviz.view.payload.columns import Column
-from etviz.view.payload.wire import Buffers
+from etviz.view.payload.wire import MessageBuffers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -153,7 +153,7 @@ class Beside:
         facts.append({"label": "Joined", "value": value, "level": "unknown", "row": None, "hint": ""})
         return {"level": level, "verdict": verdict, "facts": facts, "finding": finding}
 
-    def histograms(self, row: int, edges: Any, buffers: Buffers) -> list[dict[str, Any]]:
+    def histograms(self, row: int, edges: Any, buffers: MessageBuffers) -> list[dict[str, Any]]:
         found = []
         for k, (label, other) in enumerate(zip(self.labels[1:], self.others, strict=True)):
             place = self.joined[self.joined[:, 0] == row, k + 1]

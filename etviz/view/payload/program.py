@@ -28,7 +28,7 @@ from etviz.view.payload.explained import (
     add_introduced_part,
     add_quantization,
 )
-from etviz.view.payload.wire import Buffers, encode
+from etviz.view.payload.wire import MessageBuffers, encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +71,7 @@ def table_rows(analysis: Analysis) -> tuple[pd.DataFrame, int]:
 
 
 def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dict[str, Any], list[bytes]]:
-    buffers = Buffers()
+    buffers = MessageBuffers()
     rows, compared = table_rows(analysis)
     digest = analysis.digest
     added = pd.DataFrame() if beside is None else beside.added()
@@ -137,7 +137,7 @@ def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dic
 
 
 def empty_payload(title: str, level: str, lines: Sequence[str]) -> tuple[dict[str, Any], list[bytes]]:
-    buffers = Buffers()
+    buffers = MessageBuffers()
     rows = pd.DataFrame({name: [] for name in ("instruction", "output", INNER)})
     payload = {
         "version": VERSION,
@@ -188,7 +188,7 @@ def _finding(analysis: Analysis) -> dict[str, Any] | None:
     return None if found is None else asdict(found)
 
 
-def _column(column: Column, rows: pd.DataFrame, buffers: Buffers) -> dict[str, Any]:
+def _column(column: Column, rows: pd.DataFrame, buffers: MessageBuffers) -> dict[str, Any]:
     about: dict[str, Any] = {
         "name": column.name,
         "label": column.label,
@@ -216,7 +216,7 @@ def _text(value: Any) -> str:
     return "" if value is None or (isinstance(value, float) and math.isnan(value)) else str(value)
 
 
-def _tree(tree: Tree, rows: pd.DataFrame, buffers: Buffers, *, nameable: bool = False) -> dict[str, Any]:
+def _tree(tree: Tree, rows: pd.DataFrame, buffers: MessageBuffers, *, nameable: bool = False) -> dict[str, Any]:
     about: dict[str, Any] = {
         "nodes": len(tree),
         "depth": buffers.add(tree.depth, "uint16"),

@@ -11,7 +11,7 @@ from etviz.json_numbers import as_text
 from etviz.tensors.blocks import CLASSES
 from etviz.tensors.histogram import Histogram, histogram, worst_elements
 from etviz.view.payload.explained import float_values, quantization_answer
-from etviz.view.payload.wire import Buffers
+from etviz.view.payload.wire import MessageBuffers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ Answer = tuple[dict[str, Any], list[bytes]]
 
 
 def build_error_map(analysis: Analysis, params: dict[str, Any]) -> Answer:
-    buffers = Buffers()
+    buffers = MessageBuffers()
     of = params.get("of", "error")
     found = analysis.values.error_map(
         _row(params), of, params.get("axes"), params.get("index"), params.get("size", 256)
@@ -48,7 +48,7 @@ def build_error_map(analysis: Analysis, params: dict[str, Any]) -> Answer:
 
 
 def build_scatter(analysis: Analysis, params: dict[str, Any]) -> Answer:
-    buffers = Buffers()
+    buffers = MessageBuffers()
     found = analysis.values.scatter(_row(params), params.get("bins", 64))
     return {
         "x_edges": buffers.add(found.edges, "float64"),
@@ -59,7 +59,7 @@ def build_scatter(analysis: Analysis, params: dict[str, Any]) -> Answer:
 
 
 def build_channels(analysis: Analysis, params: dict[str, Any]) -> Answer:
-    buffers = Buffers()
+    buffers = MessageBuffers()
     row, axis = _row(params), params.get("axis", 0)
     shape = tuple(analysis.values.tensors(row)[1].shape)
     if isinstance(axis, int) and -len(shape) <= axis < len(shape) and shape[axis] > MOST_CHANNELS:
@@ -90,7 +90,7 @@ BUILDERS: Final = {"error_map": build_error_map, "scatter": build_scatter, "chan
 def build_tensor(
     analysis: Analysis, row: int, bins: int = 64, *, worst: bool = True, beside: Beside | None = None
 ) -> tuple[dict[str, Any], list[bytes]]:
-    buffers = Buffers()
+    buffers = MessageBuffers()
     pair = analysis.values.pair(row)
     reference, runtime = pair.reference, pair.runtime
     floats = float_values(analysis, row)

@@ -15,7 +15,7 @@ from etviz.analysis.profile import CALLS, converted, spans
 from etviz.errors import UsageError
 from etviz.graph.labels import node_label, owners_of
 from etviz.view.payload.program import INNER, table_rows
-from etviz.view.payload.wire import Buffers, encode
+from etviz.view.payload.wire import MessageBuffers, encode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,7 @@ def build_timeline(analysis: Analysis, params: dict[str, Any]) -> tuple[dict[str
     executions = profile.executions
     if not isinstance(run, int) or isinstance(run, bool) or not 0 <= run < len(executions):
         raise UsageError(f"run must be one of the {len(executions)} timed executions, found {run!r}")
-    events, buffers = executions[run], Buffers()
+    events, buffers = executions[run], MessageBuffers()
     start, length = spans(events, profile.factor)
     chained = events.chain >= 0
     kinds = np.full(len(events), _FRAMEWORK)

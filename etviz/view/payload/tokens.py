@@ -18,7 +18,7 @@ from etviz.view.payload.wire import encode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from etviz.view.payload.wire import Buffers
+    from etviz.view.payload.wire import MessageBuffers
 
 _WHOLE: Final = ("prompt", "step", "position", "token", "predicted_reference", "predicted_runtime", "rank")
 _REAL: Final = (
@@ -73,7 +73,7 @@ def layer_map(prompt: int, calls: int, gaps: Iterable[tuple[int, pd.DataFrame]])
 
 def tokens_wire(
     steps: pd.DataFrame,
-    buffers: Buffers,
+    buffers: MessageBuffers,
     call: tuple[int, int] | None,
     headline: str,
     layers: Sequence[Map],
@@ -107,7 +107,7 @@ def tokens_wire(
     }
 
 
-def _map(one: Map, buffers: Buffers) -> dict[str, Any]:
+def _map(one: Map, buffers: MessageBuffers) -> dict[str, Any]:
     values = np.asarray(one.values, float)
     return {
         "prompt": one.prompt,

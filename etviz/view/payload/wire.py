@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Buffers:
+class MessageBuffers:
     """Collects the buffers of one message."""
 
     def __init__(self, data: Iterable[bytes] = ()) -> None:
