@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
 from torch import Tensor, nn
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 import etviz
 from etviz.errors import ArtifactError
+from etviz.pipeline.execute import execute
+from etviz.pipeline.lower import lower
 
 NAMES = {
     "etdump": "etdump.etdp",
@@ -80,3 +84,32 @@ def test_files_of_one_training_are_not_doubted(trainings: dict[str, Path], tmp_p
         )
         assert "weights" not in found.summary()
         assert not found.gaps.empty
+
+
+@pytest.mark.parametrize(("change", "said"), [(0.0, "first.bias is 0 everywhere"), (0.5, "first.bias"), (1.0, "")])
+def test_a_bias_that_a_backend_stores_as_integers_is_compared(change: float, said: str, tmp_path: Path) -> None:
+    """A bias of a static int8 layer may hide below the noise of its grids, and is in both files all the same."""
+    torch.manual_seed(0)
+    inputs = (torch.randn(5, 6),)
+    prepared = prepare_pt2e(
+        torch.export.export(Net().eval(), inputs).module(),
+        XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True)),
+    )
+    prepared(*inputs)
+    model = convert_pt2e(prepared)
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    lowered = lower(model, inputs, right, partitioner=[XnnpackPartitioner()])
+    with torch.no_grad():
+        model.get_parameter("first.bias").mul_(change)
+    run = execute(lower(model, inputs, wrong, partitioner=[XnnpackPartitioner()]).pte, [inputs], workdir=wrong)
+    assert run.etdump is not None
+    found = etviz.load(
+        run.etdump,
+        debug_buffer=run.debug_buffer,
+        pte=wrong / "model.pte",
+        etrecord=lowered.etrecord,
+        inputs=inputs,
+    )
+    constants = [str(item) for item in found.analysis.tables.constants]
+    assert len(constants) == bool(said)
+    assert all(item.startswith(said) for item in constants), constants

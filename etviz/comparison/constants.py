@@ -1,7 +1,8 @@
 """Constants of the `.pte` that differ from the reference's, recognized by content.
 
-A weight differs if the `.pte` lacks it, and has a similar or reordered constant that the reference lacks. Constants
-that a backend computes from several (a batch norm in a convolution's weights, a bias as integers) are skipped.
+A weight differs if the `.pte` lacks it, and has a similar or reordered constant that the reference lacks. A bias on
+fixed grids may be stored as whole multiples of the product of the input's and the weight's step. Other constants that a
+backend computes from several (a batch norm in a convolution's weights) are skipped.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import numpy as np
 import torch
 
 from etviz.errors import EtvizError
+from etviz.graph.ir import Ref
 from etviz.graph.labels import constant_names
-from etviz.graph.quantize_ops import converted, is_conversion, is_dequantize
+from etviz.graph.quantize_ops import converted, grid_arguments, is_conversion, is_dequantize
 from etviz.graph.uses import Uses, only_moves
 from etviz.pairing.matched_constants import equal_bytes, in_place, stored
 from etviz.tensors.changes import describe_change, same_values
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
     from etviz.pairing.matched_constants import Bytes
 
 _FOLDING: Final = ("convolution", "linear", "addmm", "mm")
+_OPERANDS: Final = {"addmm": ("mat1", "mat2", "self")} | dict.fromkeys(
+    ("convolution", "linear"), ("input", "weight", "bias")
+)
+"""Names of a product's operands and of its bias."""
 _LAYOUTS: Final = {2: ((1, 0),), 3: ((0, 2, 1), (1, 2, 0)), 4: ((0, 2, 3, 1), (1, 2, 3, 0))}
 """Dimension orders of backends' constants, by number of dimensions."""
 _ALIKE: Final = 0.9
@@ -72,6 +78,8 @@ class _Use:
     instruction: int
     inside: bool
     plain: bool
+    steps: tuple[float, float | str] | None = None
+    """Of a bias on fixed grids: the input's and the weight's step, or the constant that holds it."""
 
 
 class ComparingConstants:
@@ -126,13 +134,18 @@ def compare_constants(
 ) -> list[Difference]:
     blobs = _Blobs(program, method)
     missing: dict[str, _Use] = {}
+    biases: list[_Use] = []
     for use in _uses(graph, -1):
         target = use.item.target
         tensor = in_place(weights, target) if target in weights else None
         if tensor is None or not tensor.numel():
             continue
-        if not blobs.take(tensor, anyhow=use.inside) and use.plain:
+        if blobs.take(tensor, anyhow=use.inside):
+            continue
+        if use.plain:
             missing.setdefault(target, use)
+        elif use.steps is not None:
+            biases.append(use)
     found, names = [], constant_names(graph)
     sizes = Counter(_size(weights[target], anyhow=use.inside) for target, use in missing.items())
     for target, use in missing.items():
@@ -142,6 +155,28 @@ def compare_constants(
             nearest = blobs.left(tensor, sizes[_size(tensor, anyhow=use.inside)], anyhow=use.inside)
         if nearest is not None:
             found.append(_difference(names[target], use.instruction, tensor, nearest))
+    return found + _differing_biases(blobs, biases, weights, names)
+
+
+def _differing_biases(
+    blobs: _Blobs, uses: Sequence[_Use], weights: Mapping[str, torch.Tensor], names: Mapping[str, str]
+) -> list[Difference]:
+    """Biases as whole multiples of a step: other roundings are the same, similar numbers and zeros are not."""
+    expected: list[tuple[_Use, torch.Tensor, torch.Tensor]] = []
+    for use in uses:
+        known = [weights.get(step) if isinstance(step, str) else step for step in use.steps or ()]
+        if all(step is not None for step in known):
+            step = torch.as_tensor(known[0]).double() * torch.as_tensor(known[1]).double()
+            whole = (weights[use.item.target].double() / step).round().clamp(-(2.0**31), 2.0**31 - 1).to(torch.int32)
+            if not blobs.take_rounded(whole):
+                expected.append((use, whole, step))
+    found = []
+    for use, whole, step in expected:
+        other = blobs.nearest(whole, anyhow=True)
+        other = blobs.zeros(whole) if other is None else other
+        if other is not None:
+            name = names[use.item.target]
+            found.append(_difference(name, use.instruction, weights[use.item.target], other * step))
     return found
 
 
@@ -214,7 +249,28 @@ def _uses(graph: Graph, instruction: int) -> Iterator[_Use]:
             if name in constants and (at >= 0 or node.target == "delegate"):
                 plain = _is_plain(uses, node, constants[name], computed)
                 plain = plain and not (graph.backend_id and quantized and _is_bias(constants[name]))
-                yield _Use(constants[name], at, bool(graph.backend_id), plain)
+                steps = None if plain or not graph.backend_id else _steps(uses, node, name)
+                yield _Use(constants[name], at, bool(graph.backend_id), plain, steps)
+
+
+def _steps(uses: Uses, node: Node, name: str) -> tuple[float, float | str] | None:
+    """The steps of a product's operands if a constant is its bias, and of nothing else."""
+    names = _OPERANDS.get(node.target.partition(".")[2].partition(".")[0], ())
+    in_order = ("self", "mat1", "mat2") if "self" in names else names
+    given = {**dict(zip(in_order, node.args, strict=False)), **node.kwargs}
+    x, weight, bias = (given.get(argument) for argument in names) if names else (None, None, None)
+    if not isinstance(bias, Ref) or bias.name != name or uses.count(name) > 1:
+        return None
+    targets = {item.name: item.target for item in uses.graph.inputs if item.kind == "constant"}
+    found: list[Any] = []
+    for leaf in (x, weight):
+        maker = uses.nodes.get(leaf.name) if isinstance(leaf, Ref) else None
+        while maker is not None and only_moves(maker):
+            maker = uses.nodes.get(converted(maker))
+        grid = grid_arguments(maker.target, maker.args, maker.kwargs) if maker and is_dequantize(maker) else None
+        scale = grid.scale if grid is not None else None
+        found.append(targets.get(scale.name) if isinstance(scale, Ref) else scale)
+    return (found[0], found[1]) if isinstance(found[0], float) and isinstance(found[1], (float, str)) else None
 
 
 def _is_plain(uses: Uses, node: Node, item: Input, computed: set[str]) -> bool:
@@ -262,6 +318,19 @@ class _Blobs:
                     self._taken.add(at)
                     return True
         return False
+
+    def take_rounded(self, whole: torch.Tensor) -> bool:
+        """As `take` for int32 numbers that may be rounded to a neighbour."""
+        for at in self._by_size.get(whole.nbytes, ()):
+            if at not in self._taken and float((_numbers(self._datas[at], whole) - whole.double()).abs().max()) <= 1:
+                self._taken.add(at)
+                return True
+        return False
+
+    def zeros(self, like: torch.Tensor) -> torch.Tensor | None:
+        """An untaken constant of this size that holds nothing but zeros."""
+        free = (self._datas[at] for at in self._by_size.get(like.nbytes, ()) if at not in self._taken)
+        return next((torch.zeros(like.numel(), dtype=torch.float64) for data in free if not data.any()), None)
 
     def _has_order(self, at: int, order: tuple[int, ...]) -> bool:
         return not order or at >= len(self._orders) or order in self._orders[at]

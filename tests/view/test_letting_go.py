@@ -59,7 +59,7 @@ def test_displayed_loads_end_where_they_began(
         note_written(files.values())
     shell, most = DisplayFormatter(), KEPT.maxlen or 0
     counts, programs = [], []
-    for number in range(24):
+    for number in range(most + 5):
         found = etviz.load(**files, inputs=program.inputs)
         shell.format(found)
         found.zoom(int(found.gaps.index[found.gaps["kind"] == "delegate"][0]))
