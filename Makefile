@@ -127,7 +127,7 @@ $(TOSA_INSTALLED): $(INSTALLED)
 	@touch $@
 
 test-tosa: install $(TOSA_INSTALLED) ## run the tests of Arm's delegates, in .venv-tosa
-	.venv-tosa/bin/python -m pytest tests/tosa
+	.venv-tosa/bin/python -m pytest tests/tosa tests/test_snippets.py -k 'tosa or emulated'
 
 test-backends: test-tosa test-openvino ## run the tests of all backends that need packages, each in an environment of its own
 

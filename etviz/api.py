@@ -316,7 +316,8 @@ def load(
             artifacts = ArtifactSet.open(etdump, **files)
             common |= {"keep_alive": (kept, scratch), "converter": delegate_time_scale_converter, "timing": timing}
             findings = read(artifacts, inputs, method, factor, delegate_metadata_parser, **common)
-        analysis = _analysis(replace(findings, tasks=choose(task, (), ""), preprocessing=preprocessing))
+        own = {"preprocessing": preprocessing, "made": _example(inputs)}
+        analysis = _analysis(replace(findings, tasks=choose(task, (), ""), **own))
         other = reference.analysis if isinstance(reference, Inspection) else reference
         analysis = analysis if other is None else analysis.against(other)
     return _inspection(analysis, partial(_method_view, again) if again is not None else None)
@@ -359,6 +360,13 @@ def _inputs(inputs: Any, calls: PathLike | None, method: str | None) -> Any:
     if is_file_name(inputs):
         return [os.fspath(name) for name in ([inputs] if isinstance(inputs, (str, os.PathLike)) else inputs)]
     return inputs
+
+
+def _example(inputs: Any) -> dict[str, Any]:
+    """The arguments of the first call, as the model takes them."""
+    first = next(iter(_calls(inputs)), None)
+    plain = isinstance(first, tuple) and bool(first) and not isinstance(first[0], str)
+    return {"example_inputs": first} if plain else {}
 
 
 def _method_view(given: Mapping[str, Any], name: str) -> ViewState:
@@ -494,11 +502,10 @@ def compare(*inspections: Inspection, labels: Sequence[str] | None = None) -> Co
 
 def _against_first(inspections: Sequence[Inspection]) -> Sequence[Inspection]:
     """Runs of one program without a reference are compared with the first one's values."""
-    first, *others = inspections
     if any(item.analysis.tables.compared.replay is not None for item in inspections):
         return inspections
     try:
-        return [first, *(item.against(first) for item in others)]
+        return [item.against(inspections[0]) for item in inspections]
     except UsageError:
         return inspections
 

@@ -145,6 +145,8 @@ class Comparison(Shown):
     def summary(self) -> str:
         """Each verdict, the number of joined operators, the operator that became worst."""
         lines = [f"{label}: {digest.verdict}" for label, digest in _verdicts(self.view.analysis_by_label).items()]
+        if self.view.apart:
+            lines[0] = f"{self.labels[0]}: the reference of the others."
         table = self.table
         counts = table["joined"].value_counts()
         shared = int(counts.get(JOINED, 0) + counts.get(BY_SOURCE, 0))

@@ -1,4 +1,4 @@
-"""Every snippet of README and docs about a model's files is executed as it is written, in the order of its page.
+"""Every snippet of README and docs is executed as it is written, in the order of its page.
 
 A page starts from what it takes as known: a model, its inputs and batches, and the files of a run, as `etviz.debug`
 leaves them. Only what needs something that no test machine has is left out, with the reason.
@@ -6,6 +6,7 @@ leaves them. Only what needs something that no test machine has is left out, wit
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 import shutil
@@ -17,50 +18,69 @@ from unittest import mock
 import pytest
 import tokenizers
 import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.exir import to_edge_transform_and_lower
 from executorch.runtime import Runtime
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 from typer.testing import CliRunner
 
 import etviz
 from etviz.cli.app import app
+from etviz.pipeline import interpreters
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import lower
 from tests.calls import decoders
 from tests.calls.decoders import WORDS, Decoder, driver
+from tests.language.programs import Recipe, calls_of, model_of
 from tests.parity.test_port_card import Original
 from tests.programs import Executed, build
 from tests.shifted import load_shifted
+from tests.tosa.models import Cnn
 
 Make = Callable[[str], Executed]
 ROOT = Path(__file__).parents[1]
 PAGES = (
     *("README", "command-line", "devices", "diagnosis", "evidence", "from-artifacts", "getting-started"),
     *("how-pairing-works", "quantization", "reading-the-table", "sharing", "tensor", "view", "why", "zoom"),
-    *("calls", "decode", "parity"),
+    *("calls", "decode", "parity", "backends", "emulated", "language-models"),
 )
-ELSEWHERE = {
-    "backends": "a backend of one's own: tests/backend builds that of the page",
-    "emulated": "Arm's tools: tests/tosa",
-    "language-models": "a language model: tests/language",
+TOSA = importlib.util.find_spec("tosa_reference_model") is not None
+OTHERS = {
+    ("backends", "cpp"): "tests/backend/loops.cpp",
+    ("calls", "cpp"): "examples/cpp_runner, by tests/runner",
+    ("calls", "text"): "what is printed",
+    ("command-line", "toml"): "tests/gate/test_gate.py",
+    ("devices", "java"): "an Android app",
+    ("devices", "swift"): "an iOS app",
+    ("evidence", "sql"): "DuckDB; the tables are those of tests/evidence/test_store.py",
+    ("parity", "text"): "what is printed",
 }
-"""Pages whose snippets take what other tests make."""
+"""Languages that are not executed here, and where they are or why not."""
 LEFT_OUT = {
-    '$ etviz run model.pte --runner "ssh': "a board",
-    "$ etviz run model.pte --runner examples/": "the C++ runner: tests/runner",
-    "$ etviz run model.pte --adb": "a phone",
-    "$ runner --model": "a runner of the user's: `run_probes` does it",
-    "$ make runner": "tests/runner builds it",
-    "$ examples/cpp_runner": "the C++ runner: tests/runner",
-    "$ pip install": "the network",
-    "$ etviz mcp": "a server, which does not end: tests/cli/test_agent.py",
+    'etviz run model.pte --runner "ssh': "a board",
+    "etviz run model.pte --runner examples/": "the C++ runner: tests/runner",
+    "etviz run model.pte --adb": "a phone",
+    "runner --model": "a runner of the user's: `run_probes` does it",
+    "make runner": "tests/runner builds it",
+    "examples/cpp_runner": "the C++ runner: tests/runner",
+    "pip install": "the network",
+    "model-explorer": "a server of its own",
+    "jupyter nbconvert": "a notebook: tests/browser/test_embed.py",
+    "etviz mcp": "a server, which does not end: tests/cli/test_agent.py",
     "llama-perplexity": "llama.cpp",
     "etviz decode build/model.pte --reference": "its file: tests/decoding/test_base.py",
     'run = etviz.decode("whisper.pte"': "a model of speech: tests/decoding/test_encoder.py",
     "from distributed import": "a cluster of machines: tests/evidence/test_executors.py has one of processes",
     'xnnpack = {"partitioner": "executorch': "another environment: tests/evidence/test_versions.py",
     'study = etviz.study("model.pte", prompts': "a language model: tests/decoding/test_prompt_study.py",
+    "inside = inspection.zoom(row, preprocessing": "a backend that logs: tests/backend/test_inside.py",
+    "from executorch.examples.models.llama.export_llama_lib": "a checkpoint: tests/language/test_exporters.py",
+    'calls = [("encode", (sound,))': "a model of speech: tests/language/test_methods.py",
+    'inspection = etviz.debug(model, inputs, libraries=["my_operators"])': "tests/language/test_libraries.py",
+    'inspection = etviz.load("uart.log"': "a board: tests/tosa has the same from a run of the emulator",
 }
 """How a snippet, or a command, begins that is not executed here."""
+SHELL = ("console", "sh", "bash")
 PRELUDE = """
 import numpy as np, torch, etviz
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -98,8 +118,8 @@ def names(page: str, executed: Make, place: Path) -> dict[str, Any]:
     """What the pages take as known."""
     known: dict[str, Any] = {}
     exec(PRELUDE, known)
-    if page in LANGUAGE:
-        return known | LANGUAGE[page](place)
+    if page in OWN:
+        return known | OWN[page](place)
     program = executed("encoder")
     model, inputs = build(program.recipe)
     batches = [(torch.randn(1, 6, 16),) for _ in range(140 if page == "evidence" else 3)]
@@ -165,7 +185,38 @@ def a_port(place: Path) -> dict[str, Any]:
     return {"port": Original(), "hf_model": Original(), "token_ids": torch.tensor([[3, 1, 4, 1, 5, 9]])}
 
 
-LANGUAGE = {"calls": an_app, "decode": a_decoder, "parity": a_port}
+def a_backend(place: Path) -> dict[str, Any]:
+    """Two operators of a program that is lowered, beside the files of a run."""
+    exported = torch.export.export(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), (torch.randn(2, 4),))
+    graph = to_edge_transform_and_lower(exported).exported_program().graph
+    add, relu = [node for node in graph.nodes if node.op == "call_function"][-2:]
+    shutil.copy("debug_buffer.bin", "debug_output.bin")
+    gaps = etviz.load("build/").gaps
+    row = gaps.index[gaps["kind"] == "delegate"][0]
+    return {"add": add, "relu": relu, "processed_bytes": b"program", "row": int(row)}
+
+
+def a_llama(place: Path) -> dict[str, Any]:
+    """A layer of upstream's Llama with plain attention, and the files of two calls."""
+    recipe = Recipe({"n_layers": 1}, custom=False)
+    model, calls = model_of(recipe), calls_of(2)
+    etviz.debug(model, calls, partitioner=[XnnpackPartitioner()], strict=False, workdir=".")
+    shutil.copytree(".", "run", ignore=shutil.ignore_patterns("run", "build", "folder", "fp32", "int8"))
+    return {"model": model, "tokens": [token for token, _ in calls], "right_model": model_of(recipe)}
+
+
+def a_model_for_arm(place: Path) -> dict[str, Any]:
+    torch.manual_seed(0)
+    model, inputs = Cnn().eval(), (torch.randn(1, 3, 16, 16),)
+    images = [(torch.randn(1, 3, 16, 16),) for _ in range(2)]
+    return {"model": model, "inputs": inputs, "images": images, "batches": images, "row": 0}
+
+
+OWN = {
+    **{"calls": an_app, "decode": a_decoder, "parity": a_port},
+    **{"backends": a_backend, "language-models": a_llama, "emulated": a_model_for_arm},
+}
+"""What a page takes as known, where it is no model with inputs and a run."""
 
 
 def quantized(known: dict[str, Any]) -> dict[str, Any]:
@@ -192,11 +243,11 @@ def run_probes(known: dict[str, Any]) -> None:
 def snippets(page: str) -> list[tuple[str, str]]:
     """Language and text of each, in order."""
     path = ROOT / "README.md" if page == "README" else ROOT / "docs" / f"{page}.md"
-    return re.findall(r"^```(python|console|sh)\n(.*?)^```", path.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return re.findall(r"^```(\w+)\n(.*?)^```", path.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 
 def left_out(text: str) -> bool:
-    return text.startswith(tuple(LEFT_OUT))
+    return text.removeprefix("$ ").startswith(tuple(LEFT_OUT))
 
 
 def command(line: str) -> None:
@@ -207,17 +258,23 @@ def command(line: str) -> None:
     assert ended.exit_code in ((0, 1) if words[1] in ("check", "why", "verify") else (0,)), (line, ended.output)
 
 
-def test_every_page_is_executed_or_named() -> None:
+def test_every_snippet_is_executed_or_named() -> None:
+    """A page without a line above, a language that is not executed, and a name that no page has any more."""
     pages = {"README", *(path.stem for path in (ROOT / "docs").glob("*.md"))}
-    assert {page for page in pages if snippets(page)} == {*PAGES, *ELSEWHERE}
-    lines = [line for page in PAGES for kind, text in snippets(page) for line in text.splitlines() if kind != "python"]
+    assert {page for page in pages if snippets(page)} == {*PAGES}
+    kinds = {(page, kind) for page in PAGES for kind, _ in snippets(page)}
+    assert {(page, kind) for page, kind in kinds if kind not in ("python", *SHELL)} == {*OTHERS}
+    lines = [line for page in PAGES for kind, text in snippets(page) for line in text.splitlines() if kind in SHELL]
     begins = [*lines, *(text for page in PAGES for kind, text in snippets(page) if kind == "python")]
-    assert [start for start in LEFT_OUT if not any(text.startswith(start) for text in begins)] == []
+    assert [start for start in LEFT_OUT if not any(text.removeprefix("$ ").startswith(start) for text in begins)] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_from_top_to_bottom(page: str, executed: Make, place: Path) -> None:
+def test_a_page_from_top_to_bottom(page: str, executed: Make, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if page == "emulated" and not TOSA:
+        pytest.skip("the extra tosa is not installed; make test-tosa executes this page")
+    monkeypatch.setattr(interpreters, "INTERPRETERS", dict(interpreters.INTERPRETERS))
     known = names(page, executed, place)
     for kind, text in snippets(page):
         if page == "quantization":
@@ -227,11 +284,11 @@ def test_a_page_from_top_to_bottom(page: str, executed: Make, place: Path) -> No
             known["inspection"] = known["debugged"]
         elif text.startswith("xnnpack"):  # four variants, each of which runs on all of them
             known["dataset"] = known["dataset"][:4]
-        if kind != "python":
-            for line in text.splitlines() if kind == "console" or page in LANGUAGE else ():
+        if kind in SHELL:
+            for line in text.splitlines():
                 if line.startswith("$ runner") and not Path("outputs").exists():
                     run_probes(known)
                 if not left_out(line):
                     command(line)
-        elif not left_out(text):
+        elif kind == "python" and not left_out(text):
             exec(compile(text, f"{page}.md", "exec"), known)

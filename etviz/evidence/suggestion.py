@@ -254,9 +254,9 @@ def _values(
 def _subject(
     found: Inspection | Study, model: Any, values: Sequence[Any], folder: Path, lowering: dict[str, Any]
 ) -> Subject:
-    if _made(found) and isinstance(found, Inspection) and "pte" in found.analysis.findings.files:
+    if "model" in _made(found) and isinstance(found, Inspection) and "pte" in found.analysis.findings.files:
         return subject_of(found, None, folder, None)
-    if isinstance(found, Study) and _made(found):
+    if isinstance(found, Study) and "model" in _made(found):
         return found.subject
     return lower_variant(model, values, folder / "before", lowering)
 

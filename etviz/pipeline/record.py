@@ -11,12 +11,12 @@ import torch
 
 from etviz.artifacts.known_files import note_written
 from etviz.artifacts.record.checksum import checksum_of
-from etviz.artifacts.record.record_file import SPECIFICATIONS, Record, TensorPlace, write_record
+from etviz.artifacts.record.record_file import LISTINGS, SPECIFICATIONS, Record, TensorPlace, write_record
 from etviz.errors import UsageError
 from etviz.graph.delegation import count_nodes
 from etviz.pipeline.capture import capture, capture_reference, check_reference
 from etviz.upstream import tosa
-from etviz.upstream.executorch import emitted_programs, lowered_module, quietly
+from etviz.upstream.executorch import delegated_listings, emitted_programs, lowered_module, quietly
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -65,7 +65,18 @@ def record(
             f"found {type(executorch_program_manager).__name__}"
         )
     references = check_reference(reference, sorted(executorch_program_manager.methods))
-    write_record(build_record(executorch_program_manager, references=references), path)
+    _write(executorch_program_manager, path, {}, references)
+
+
+def _write(
+    manager: ExecutorchProgramManager,
+    path: PathLike,
+    extra: dict[str, Any],
+    references: Mapping[str, ExportedProgram] | None = None,
+) -> None:
+    found = build_record(manager, references=references)
+    found.extra |= extra
+    write_record(found, path)
     note_written([path])
 
 
@@ -86,13 +97,13 @@ def recording(path: PathLike) -> Generator[None]:
         from executorch.exir import EdgeProgramManager
 
     emit = EdgeProgramManager.to_executorch
-    emitted: list[ExecutorchProgramManager] = []
+    emitted: list[tuple[dict[str, str], ExecutorchProgramManager]] = []
 
     @functools.wraps(emit)
     def emit_and_keep(self: EdgeProgramManager, *args: Any, **kwargs: Any) -> ExecutorchProgramManager:
-        manager = emit(self, *args, **kwargs)
-        emitted.append(manager)
-        return manager
+        listings = delegated_listings(self)
+        emitted.append((listings, emit(self, *args, **kwargs)))
+        return emitted[-1][1]
 
     EdgeProgramManager.to_executorch = emit_and_keep
     try:
@@ -101,7 +112,8 @@ def recording(path: PathLike) -> Generator[None]:
         EdgeProgramManager.to_executorch = emit
     if len(emitted) != 1:
         raise UsageError(f"recording() takes the one program that is emitted in its block, found {len(emitted)}")
-    record(None, emitted[0], path)
+    ((listings, manager),) = emitted
+    _write(manager, path, {LISTINGS: listings})
 
 
 def build_record(

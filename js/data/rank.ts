@@ -12,8 +12,8 @@ interface Rank {
 const RANKS: readonly Rank[] = [
   {
     name: "change",
-    text: "times worse",
-    tip: "How many times worse the error is than in the first program",
+    text: "",
+    tip: "",
   },
   {
     name: "severity",
@@ -33,9 +33,11 @@ const RANKS: readonly Rank[] = [
   { name: "latency_ms", text: "latency", tip: "Time of the instruction" },
 ];
 
-/** The choices that this payload has numbers for. */
+/** The choices that this payload has numbers for; what programs beside each other differ by has the column's words. */
 export function ranksIn(payload: Payload): Rank[] {
-  return RANKS.filter(({ name }) => hasValues(payload.column(name)));
+  const there = RANKS.filter(({ name }) => hasValues(payload.column(name)));
+  const own = payload.column("change");
+  return there.map((rank) => (rank.name === own?.name ? { ...rank, text: own.label, tip: own.description } : rank));
 }
 
 function isRated(column: Column | undefined): column is NumberColumn {

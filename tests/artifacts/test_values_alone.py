@@ -72,7 +72,10 @@ def test_two_executions_against_each_other(runs: dict[str, Run], tmp_path: Path)
     comparison = etviz.compare(a, b, labels=["a", "b"])
     assert comparison.worst(1)["change"].iloc[0] == worst["rel_l2"]
     assert f"rel_l2 {worst['rel_l2']:.3g}" in comparison.summary()
+    assert "a: the reference of the others." in comparison.summary()
     payload = comparison.widget().payload()[0]
+    assert payload["summary"]["finding"]["text"].endswith(f"relative distance {worst['rel_l2']:.3g}")
+    assert set(comparison.inspections["a"].gaps["status"]) == {"compared"}
     assert f"up to {worst['rel_l2']:.3g} (relative)" in payload["summary"]["verdict"]
     assert {"change", "rel_l2_2"} <= {column["name"] for column in payload["columns"]}
     assert (

@@ -1,3 +1,4 @@
+# pyright: reportPrivateUsage=false
 """Small programs that set off one of upstream's traps each, and both tools on the files of a run."""
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pytest
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.devtools import Inspector
+from executorch.devtools.inspector import Event
 from executorch.exir import EdgeProgramManager, ExecutorchProgramManager, to_edge_transform_and_lower
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram, export
@@ -218,3 +222,29 @@ def mse(reference: Tensor, runtime: Tensor) -> float:
 def upstream_gaps(inspector: Inspector, **options: Any) -> list[float]:
     """Every MSE that upstream shows."""
     return [float(row[0]) for row in inspector.calculate_numeric_gap("MSE", **options)["gap"]]
+
+
+def timed(inspector: Inspector) -> dict[tuple[str, str, int | None], Event]:
+    """Every timed event by block, name and instruction (none for the framework's own)."""
+    found = dict[tuple[str, str, int | None], Event]()
+    for block in inspector.event_blocks:
+        for event in block.events:
+            framework = event.name.startswith(("Method::", "Program::"))
+            found[block.name, event.name, None if framework else event._instruction_id] = event
+    return found
+
+
+def assert_same_events(found: etviz.Inspection, inspector: Inspector, factor: float = 1.0) -> None:
+    """The same events, in the same order, with the same statistics; upstream's times are `factor` as large."""
+    expected, events = timed(inspector), found.events
+    numbers = [None if number is pd.NA else int(number) for number in events["instruction"]]
+    assert list(zip(events["event_block"], events["name"], numbers, strict=True)) == list(expected)
+    for at, event in enumerate(expected.values()):
+        data: Any = event.perf_data
+        assert events["count"][at] == len(data.raw)
+        assert np.multiply(events["samples_ms"][at], factor) == pytest.approx(data.raw, rel=1e-9, abs=1e-9)
+        assert events["std_ms"][at] == pytest.approx(pd.Series(data.raw).std() / factor, rel=1e-6, nan_ok=True)
+        for column in ("avg", "p10", "p50", "p90", "min", "max"):
+            theirs = getattr(data, column)
+            assert events[f"{column}_ms"][at] * factor == pytest.approx(theirs, rel=1e-9, abs=1e-9)
+        assert inspector._etrecord is None or events["backend"][at] == (event.delegate_backend_name or "")

@@ -7,7 +7,6 @@ Counts of delegated nodes and the gaps of whole programs are compared in `tests/
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from executorch.devtools.inspector import Event
@@ -28,48 +26,13 @@ from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.record.etrecord import ETRecord
 from etviz.errors import UsageError
 from etviz.graph.listing import format_delegated_graph as listing
-from tests.conformance.cases import Case, load, rerun, upstream
+from tests.conformance.cases import Case, assert_same_events, load, rerun, timed, upstream
 from tests.oracles import same
 from tests.programs import Executed
 
 Cases = Callable[[str], Case]
 Programs = Callable[[str], Executed]
 MIXED = ("encoder", "residual_cnn", "many_outputs", "plain_cnn")
-STATISTICS = {"avg_ms": "avg", "p10_ms": "p10", "p50_ms": "p50", "p90_ms": "p90", "min_ms": "min", "max_ms": "max"}
-
-
-def upstream_events(inspector: Any) -> dict[tuple[str, str, int | None], Event]:
-    """Every timed event by block, name and instruction (None for the framework's own)."""
-    found = {}
-    for block in inspector.event_blocks:
-        for event in block.events:
-            framework = event.name.startswith(("Method::", "Program::"))
-            if event.perf_data is not None:
-                found[block.name, event.name, None if framework else event._instruction_id] = event
-    return found
-
-
-def assert_same_events(found: etviz.Inspection, inspector: Any) -> None:
-    """The same events with the same statistics."""
-    expected, rows = upstream_events(inspector), found.events
-    keys = [
-        (block, name, None if np.isnan(instruction) else int(instruction))
-        for block, name, instruction in zip(
-            rows["event_block"], rows["name"], rows["instruction"].astype(float), strict=True
-        )
-    ]
-    assert len(keys) == len(set(keys))
-    assert set(keys) == set(expected)
-    for at, key in enumerate(keys):
-        data = expected[key].perf_data
-        assert data is not None
-        assert rows["count"][at] == len(data.raw)
-        for ours, theirs in STATISTICS.items():
-            # upstream subtracts two large floats; a clock's nanosecond is a thousand times what that costs
-            assert rows[ours][at] == pytest.approx(getattr(data, theirs), rel=1e-9, abs=1e-9)
-        assert rows["samples_ms"][at] == pytest.approx(data.raw, rel=1e-9, abs=1e-9)
-        assert rows["std_ms"][at] == pytest.approx(pd.Series(data.raw).std(), rel=1e-6, abs=1e-9, nan_ok=True)
-        assert rows["backend"][at] == (expected[key].delegate_backend_name or "")
 
 
 @pytest.mark.parametrize("name", MIXED)
@@ -86,43 +49,15 @@ def test_events_over_several_executions(case: Cases, tmp_path: Any) -> None:
     assert_same_events(found, upstream(early, tmp_path))
 
 
-def test_the_converter_of_a_backends_own_clock(case: Cases) -> None:
-    """Called with the same names and times as upstream's, whose results are in its target scale."""
+def test_parsers_and_converters_are_functions(case: Cases) -> None:
     early = case("early")
-    ours: list[tuple[Any, ...]] = []
-    theirs: list[tuple[Any, ...]] = []
-
-    def converter(seen: list[tuple[Any, ...]]) -> Callable[[Any, Any], float]:
-        return lambda name, time: seen.append((name, int(time))) or int(time) / 1e3
-
-    found = load(early, delegate_time_scale_converter=converter(ours))
-    inspector = upstream(early, delegate_time_scale_converter=converter(theirs))
-    assert_same_events(found, inspector)
-    assert ours
-    assert {(name, time) for name, time in ours} == {(str(name), time) for name, time in theirs}
     with pytest.raises(UsageError, match="must be a function of an event's name and a time, found str"):
         load(early, delegate_time_scale_converter="ms")
     with pytest.raises(UsageError, match="delegate_time_scale_converter fails on the event"):
         _ = load(early, delegate_time_scale_converter=lambda name, time: None).events
-
-
-def test_the_metadata_parser_gets_what_the_backend_attached(case: Cases) -> None:
-    early = case("early")
-    seen: list[list[bytes]] = []
-
-    def parser(metadata: list[bytes]) -> dict[str, int]:
-        seen.append(metadata)
-        return {"samples": len(metadata)}
-
-    found = load(early, delegate_metadata_parser=parser).events
-    inspector = upstream(early, delegate_metadata_parser=parser)
-    attached = {key: event for key, event in upstream_events(inspector).items() if event.raw_delegate_debug_metadatas}
-    with_metadata = found[found["delegate_debug_metadatas"].notna()]
-    assert len(with_metadata) == len(attached)
-    assert all(isinstance(item, bytes) for metadata in seen for item in metadata)
-    assert "delegate_debug_metadatas" not in load(early).events
     with pytest.raises(UsageError, match="must be a function of a list of bytes, found str"):
         load(early, delegate_metadata_parser="json")
+    assert "delegate_debug_metadatas" not in load(early).events
 
 
 @pytest.mark.parametrize("name", ["encoder", "residual_cnn", "plain_cnn"])
@@ -133,7 +68,7 @@ def test_logged_tensors(name: str, executed: Programs) -> None:
     values: dict[int, list[Tensor]] = {}
     for index, row in found.gaps.iterrows():
         values.setdefault(int(row["instruction"]), []).append(found.tensors(index)[1])
-    for event in upstream_events(upstream(program)).values():
+    for event in timed(upstream(program)).values():
         if event.name in ("OPERATOR_CALL", "DELEGATE_CALL"):
             logged: Any = event.debug_data
             outputs = [value for value in logged if value.numel()][-len(values[event._instruction_id or 0]) :]
@@ -150,7 +85,7 @@ def test_operators_stacks_and_handles(name: str, executed: Programs) -> None:
     calls = found.events[found.events["name"] == "OPERATOR_CALL"].set_index("instruction")
     stacks = found.analysis.tables.rows.drop_duplicates("instruction").set_index("instruction")["stack"]
     compared = 0
-    for event in upstream_events(upstream(program)).values():
+    for event in timed(upstream(program)).values():
         if event.name != "OPERATOR_CALL" or not event.op_types:
             continue
         instruction = event._instruction_id or 0
@@ -193,39 +128,6 @@ def test_the_delegated_graph_of_a_program_that_was_emitted(executed: Programs, c
     assert text.count("call_function[target=executorch.exir.dialects.edge._ops.aten.linear.default]") == 2
     with pytest.raises(UsageError, match="give record="):
         load(case("early"), pte=None).format_delegated_graph()
-
-
-@pytest.mark.parametrize("metric", ["MSE", "L1", "SNR"])
-def test_gaps_of_a_pair(metric: str, executed: Programs) -> None:
-    """Upstream's three metrics, on rows that it pairs rightly; its L1 is the sum of absolute errors."""
-    program = executed("plain_cnn")
-    gaps = program.inspection.gaps
-    column = {"MSE": "mse", "L1": "l1", "SNR": "sqnr_db"}[metric]
-    shown = upstream(program).calculate_numeric_gap(metric, reference_graph="edge_dialect_exported_program")
-    assert len(shown) >= 5
-    for _, row in shown.iterrows():
-        runtime: Tensor = row["runtime_intermediate_output"]
-        ours = [i for i in gaps.index if same(program.inspection.tensors(i)[1].double(), runtime.double())]
-        assert any(
-            math.isclose(gaps[column][i], float(row["gap"][0]), rel_tol=1e-4)
-            or (math.isinf(gaps[column][i]) and math.isinf(float(row["gap"][0])))
-            for i in ours
-        ), (metric, row["runtime_ops"])
-
-
-def test_module_totals(executed: Programs) -> None:
-    """Where upstream finds modules (non-strict export): its total counts kernels alone, ours the whole call."""
-    program = executed("residual_cnn")
-    found = program.inspection
-    total = found.module_total("norm")
-    events = found.events
-    kernels = events[events["name"].str.startswith("native_call_") & events["instruction"].isin(total.instructions)]
-    shown = upstream(program).find_total_for_module("norm")
-    assert shown == pytest.approx(kernels["avg_ms"].sum(), rel=1e-9)
-    assert total.latency_ms >= shown
-    inside = found.module_total("block.0")
-    assert math.isnan(inside.latency_ms)
-    assert inside.shared_ms == pytest.approx(sum(found.time.latency[i] for i in inside.shared))
 
 
 def test_an_inspector_that_exists(executed: Programs) -> None:

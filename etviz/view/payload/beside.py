@@ -143,7 +143,8 @@ class Beside:
                 verdict = f"Values are up to {worst:.3g} (relative) from those of “{self.labels[0]}”."
             at = f"#{int(rows['instruction'].iloc[row])} " if pd.notna(rows["instruction"].iloc[row]) else ""
             source = rows["source"].iloc[row]
-            text = f"{at}{rows['op'].iloc[row]}{f' ({source})' if source else ''}: ×{worst:.3g}"
+            by = f"relative distance {worst:.3g}" if self.apart else f"×{worst:.3g}"
+            text = f"{at}{rows['op'].iloc[row]}{f' ({source})' if source else ''}: {by}"
             finding = {"row": row, "text": text, "level": level, "fingerprint": ""}
         facts = [
             {"label": label, "value": digest.verdict, "level": digest.level, "row": None, "hint": ""}
