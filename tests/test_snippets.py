@@ -209,7 +209,7 @@ def a_model_for_arm(place: Path) -> dict[str, Any]:
     torch.manual_seed(0)
     model, inputs = Cnn().eval(), (torch.randn(1, 3, 16, 16),)
     images = [(torch.randn(1, 3, 16, 16),) for _ in range(2)]
-    return {"model": model, "inputs": inputs, "images": images, "batches": images, "row": 0}
+    return {"model": model, "inputs": inputs, "images": images, "batches": images, "row": "#1"}
 
 
 OWN = {
