@@ -18,7 +18,6 @@ export PIP_NO_INPUT := 1
 INSTALLED := $(VENV)/.etviz-installed
 BENCH_INSTALLED := $(VENV)/.etviz-bench-installed
 ZOO_INSTALLED := $(VENV)/.etviz-zoo-installed
-TOSA_INSTALLED := .venv-tosa/.etviz-installed
 NODE_MODULES := node_modules/.etviz-installed
 BUNDLE := etviz/view/static/index.js
 RUNNER := examples/cpp_runner/build
@@ -27,7 +26,7 @@ FRONT_END := build.mjs tsconfig.json $(shell find js -name dev -prune -o -type f
 
 NODE_IS_NEW_ENOUGH := const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)
 
-.PHONY: help install demo runner test lint format bench bench-large zoo test-tosa test-backends test-openvino matrix canary fuzz lab wheel chromium clean
+.PHONY: help install demo runner test lint format bench bench-large zoo test-backends test-tosa test-coreai test-openvino matrix canary fuzz lab wheel chromium clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,7 +78,7 @@ test: install chromium ## run the Python, TypeScript and browser tests, on all c
 	$(BIN)/python -m pytest -n logical --maxprocesses 8 \
 	|| { test $$? = 1 && $(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none --maxfail 1; } \
 	|| failed="$$failed pytest"; \
-	{ $(MAKE) --no-print-directory $(TOSA_INSTALLED) && .venv-tosa/bin/python -m pytest -m 'not slow' tests/tosa; } \
+	{ $(MAKE) --no-print-directory .venv-tosa/.etviz-installed && .venv-tosa/bin/python -m pytest -m 'not slow' tests/vendors; } \
 	|| failed="$$failed tosa"; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
@@ -117,26 +116,28 @@ $(ZOO_INSTALLED): $(INSTALLED)
 	HATCH_JUPYTER_BUILDER_SKIP_NPM=1 $(BIN)/python -m pip install --editable '.[zoo]'
 	@touch $@
 
-# tosa-tools pins an older NumPy than etviz is tested with, and works with this one: an environment on top of .venv.
+# Packages of the backends hold older NumPys than etviz is tested with: each has an environment on top of .venv.
 SITE := import sysconfig; print(sysconfig.get_path("purelib"))
+PACKAGES_tosa := --no-deps tosa-tools==2026.5.0 ethos-u-vela==5.2.0 ml_dtypes==0.5.1 ai_ml_sdk_model_converter==0.11.0
+PACKAGES_coreai := --no-deps coreai-core==1.0.0b1 coreai-torch==0.4.1 ml_dtypes==0.6.0 yuvio==1.6
+PACKAGES_openvino := openvino==2025.4.1 nncf==3.2.0
 
-$(TOSA_INSTALLED): $(INSTALLED)
-	test -x .venv-tosa/bin/python || $(BIN)/python -m venv .venv-tosa
-	printf '%s\n' "$(CURDIR)" "$$($(BIN)/python -c '$(SITE)')" > "$$(.venv-tosa/bin/python -c '$(SITE)')/etviz-chain.pth"
-	.venv-tosa/bin/python -m pip install --no-deps tosa-tools==2026.5.0 ethos-u-vela==5.2.0 ml_dtypes==0.5.1 ai_ml_sdk_model_converter==0.11.0
+.venv-%/.etviz-installed: $(INSTALLED)
+	test -x $(@D)/bin/python || $(BIN)/python -m venv $(@D)
+	printf '%s\n' "$(CURDIR)" "$$($(BIN)/python -c '$(SITE)')" > "$$($(@D)/bin/python -c '$(SITE)')/etviz-chain.pth"
+	$(@D)/bin/python -m pip install $(PACKAGES_$*)
 	@touch $@
 
-test-tosa: install $(TOSA_INSTALLED) ## run the tests of Arm's delegates, in .venv-tosa
-	.venv-tosa/bin/python -m pytest tests/tosa tests/test_snippets.py -k 'tosa or emulated'
+test-backends: test-tosa test-coreai test-openvino ## run the tests of all backends that need packages, each in an environment of its own
 
-test-backends: test-tosa test-openvino ## run the tests of all backends that need packages, each in an environment of its own
+test-tosa: install .venv-tosa/.etviz-installed ## run the tests of Arm's delegates, in .venv-tosa
+	.venv-tosa/bin/python -m pytest tests/vendors tests/test_snippets.py -k 'vendors or emulated'
 
-# An environment of its own, because OpenVINO pins an older NumPy.
-test-openvino: ## run the tests of the OpenVINO delegate, in .venv-openvino
-	test -x .venv-openvino/bin/python || $(PYTHON) -m venv .venv-openvino
-	.venv-openvino/bin/python -m pip install '$(TORCH)'
-	HATCH_JUPYTER_BUILDER_SKIP_NPM=1 .venv-openvino/bin/python -m pip install --editable '.[dev,openvino]'
-	.venv-openvino/bin/python -m pytest tests/kinds -k 'openvino or two_delegates'
+test-coreai: install .venv-coreai/.etviz-installed ## run the tests of Apple's Core AI, in .venv-coreai
+	.venv-coreai/bin/python -m pytest tests/vendors
+
+test-openvino: install .venv-openvino/.etviz-installed ## run the tests of the OpenVINO delegate, in .venv-openvino
+	.venv-openvino/bin/python -m pytest tests/vendors tests/kinds -k 'openvino or two_delegates'
 
 matrix: install ## try pairs of versions in separate environments (some GB each); writes docs/compatibility.md
 	$(BIN)/python -m tests.matrix
@@ -152,7 +153,7 @@ lab: install ## open the notebooks in JupyterLab
 
 .PHONY: hosts pictures docs
 
-docs: install $(TOSA_INSTALLED) ## build the site into site/: pages, reference, notebooks as executed, a gallery of live reports
+docs: install .venv-tosa/.etviz-installed ## build the site into site/: pages, reference, notebooks as executed, a gallery of live reports
 	JUPYTER_PATH=$(CURDIR)/$(VENV)/share/jupyter .venv-tosa/bin/python -m docs.site
 
 hosts: install chromium ## try the view in Notebook 7, marimo and Firefox
@@ -170,5 +171,5 @@ chromium: # the browser for the browser tests
 	@tests/browser/ensure_chromium.sh
 
 clean: ## remove everything that the commands above made
-	rm -rf $(VENV) .venv-openvino .venv-tosa node_modules $(RUNNER) etviz/view/static etviz/labextension dist build site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-openvino .venv-tosa .venv-coreai node_modules $(RUNNER) etviz/view/static etviz/labextension dist build site .pytest_cache .ruff_cache .hypothesis
 	find etviz tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

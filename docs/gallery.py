@@ -28,7 +28,7 @@ from benchmarks.models import vit
 from etviz.demo.demo import run_demo
 from etviz.demo.language_model import STEP, run_language_demo
 from etviz.errors import UsageError
-from tests.tosa import models as tosa
+from tests.vendors import models as tosa
 from tests.zoo.models import Gelu, Shared, TalkingHeads
 
 LARGEST: Final = 5_000_000

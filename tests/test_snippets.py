@@ -52,6 +52,7 @@ OTHERS = {
     ("command-line", "toml"): "tests/gate/test_gate.py",
     ("devices", "java"): "an Android app",
     ("devices", "swift"): "an iOS app",
+    ("emulated", "text"): "what is printed",
     ("evidence", "sql"): "DuckDB; the tables are those of tests/evidence/test_store.py",
     ("parity", "text"): "what is printed",
 }

@@ -137,8 +137,8 @@ class Zooms:
 
         piece = self._piece(gap)
         if pte := program_file(self._findings):
-            record = self._findings.files.get("record", "")
-            piece = replace(piece, ran=RanDelegate(pte, self._findings.method, gap.instruction, record))
+            beside = (self._findings.files.get(kind, "") for kind in ("record", "data"))
+            piece = replace(piece, ran=RanDelegate(pte, self._findings.method, gap.instruction, *beside))
         used = {item.target for item in piece.graph.inputs}
         comparison = self._rows.tables.compared.runs[gap.run].comparison
         return ZoomSubject(
@@ -148,6 +148,7 @@ class Zooms:
             [item for item in self._findings.constants if item.name in used],
             "" if comparison.judged else gap.unpaired,
             CustomMetrics(comparison.custom.metrics),
+            self._findings.inner_handles.get(gap.instruction, {}),
         )
 
     def _piece(self, gap: Gap) -> Piece:

@@ -1,14 +1,17 @@
-"""The debug buffer that a `.pte` needs, and the flag for each runner."""
+"""What a `.pte` tells by itself: readable delegates, the debug buffer that it needs, and the flag for each runner."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.program.bundle import bundled_or_plain
+from etviz.artifacts.program.held import held_operators
 from etviz.artifacts.program.logged import debug_buffer_bytes
-from etviz.artifacts.program.program import Method, Program
+from etviz.artifacts.program.program import Instruction, Method, Program
 from etviz.cli.console import out, plain_text
+from etviz.errors import EtvizError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,6 +58,7 @@ def _method(program: Program, method: Method, executions: int) -> dict[str, Any]
         "name": method.name,
         "instructions": sum(item.kind in ("kernel", "delegate") for item in method.instructions),
         "delegate_calls": sum(item.kind == "delegate" for item in method.instructions),
+        "delegates": [_delegate(program, method, item) for item in method.instructions if item.kind == "delegate"],
         "executions": executions,
         "debug_buffer_bytes": exact,
         "at_least": unbound or loops,
@@ -65,6 +69,16 @@ def _method(program: Program, method: Method, executions: int) -> dict[str, Any]
     }
 
 
+def _delegate(program: Program, method: Method, call: Instruction) -> dict[str, Any]:
+    backend, payload = str(method.backend(call)), program.payload(method.name, call.index)
+    known: dict[str, Any] = {"instruction": call.index, "backend": backend, "operators": None, "problem": ""}
+    try:
+        held = held_operators(backend, payload) if payload is not None else None
+    except EtvizError as error:
+        return known | {"problem": str(error)}
+    return known if held is None else known | {"operators": dict(Counter(item.kind for item in held).most_common())}
+
+
 def print_needs(body: Mapping[str, Any]) -> None:
     out.print(f"{plain_text(body['path'])}: {body['bytes'] / 1e6:,.3g} MB", soft_wrap=True)
     for method in body["methods"]:
@@ -73,6 +87,11 @@ def print_needs(body: Mapping[str, Any]) -> None:
         calls = f"{method['instructions']} instructions, {method['delegate_calls']} of them delegate calls"
         bound = "at least" if method["at_least"] else "at most"
         out.print(f"  {calls}")
+        for item in method["delegates"]:
+            named = [f"{kind} × {count}" if count > 1 else kind for kind, count in (item["operators"] or {}).items()]
+            text = ", ".join(named) or item["problem"]
+            if text:
+                out.print(f"  {item['instruction']}: {plain_text(item['backend'])}: {plain_text(text)}", soft_wrap=True)
         runs = "an execution" if method["executions"] == 1 else f"for {method['executions']:,} executions"
         out.print(f"  debug buffer: {bound} {method['debug_buffer_bytes']:,} bytes {runs}")
         for name, item in method["flags"].items():

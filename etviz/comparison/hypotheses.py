@@ -23,10 +23,11 @@ from etviz.evaluation.operators import Operator, by_position, resolve
 from etviz.evaluation.unpacked import Quantized
 from etviz.evaluation.values import flat_values
 from etviz.graph.draws import draws
-from etviz.graph.ir import Ref
+from etviz.graph.ir import Ref, map_arg
 from etviz.graph.labels import constant_names, short_operator
 from etviz.graph.quantize_ops import is_conversion, is_dequantize
 from etviz.graph.uses import MOVING, only_moves
+from etviz.tensors.blocks import dtype_name
 from etviz.tensors.changes import describe_change, rearrange, rearrangements, shortest_number
 from etviz.tensors.fingerprints import (
     FEWEST_EACH,
@@ -82,12 +83,16 @@ _PADDING: Final = frozenset(("padding", "pad", "output_padding", "output_size", 
 """Arguments of operators that compute border elements differently."""
 _ADDING: Final = frozenset(("bias", "mat1", "batch1"))
 """Arguments of operators that add a bias; ``addmm`` calls it ``self``."""
+_BIAS_FIRST: Final = ("addmm", "baddbmm")
+_PRODUCTS: Final = (*_BIAS_FIRST, "bmm", "mm", "matmul", "linear", "convolution")
 _CHOOSING: Final = MOVING | {
     *("ceil", "clamp", "floor", "index", "maximum", "minimum", "relu", "round", "trunc", "where", "embedding"),
     *("amax", "amin", "max", "min", "max_pool2d_with_indices", "hardtanh", "gather", "index_select", "flip", "cat"),
     *("sort", "topk", "constant_pad_nd", "repeat"),
 }
 """Operators whose results are elements of their inputs, maybe rounded or bounded."""
+_PRECISION: Final = "dtype truncation"
+_HALVES: Final = (torch.bfloat16, torch.float16)
 _ROUNDING: Final = ("floor", "ceil", "trunc", "round")
 _RESIZING: Final = frozenset(f"aten.upsample_{kind}.vec" for kind in ("bilinear2d", "bicubic2d", "nearest2d"))
 
@@ -217,6 +222,15 @@ def _operator(target: str) -> Operator | None:
 
 
 def _formulas(nodes: Sequence[Node]) -> Iterator[Hypothesis]:
+    floats = [node for node in nodes if any(meta and meta.dtype == "float32" for meta in node.outputs)]
+    products = [node for node in floats if short_operator(node.target) in _PRODUCTS]
+    for dtype, (places, stored), adding in itertools.product(
+        _HALVES, ((products, False), (floats, False), (floats, True)), (False, True)
+    ):
+        if places:
+            text = f"The values fit operators on {dtype_name(dtype)} numbers (the program says float32)"
+            compute = partial(_in_half, dtype, stored, adding)
+            yield Hypothesis(_PRECISION, text, frozenset(map(id, places)), compute)
     norms = frozenset(id(node) for node in nodes if node.target == _LAYER_NORM)
     if norms:
         text = "The values fit a layer_norm whose variance is the mean square less the squared mean, which loses digits"
@@ -239,6 +253,31 @@ def _formulas(nodes: Sequence[Node]) -> Iterator[Hypothesis]:
             given = ", ".join(f"{factor:g}" for factor in factors)
             text = f"The values fit {name} by the ratio of the sizes (the program gives the factors {given})"
             yield Hypothesis(SETTING, text, frozenset((id(node),)), partial(_by_sizes, sizes))
+
+
+def _in_half(
+    dtype: torch.dtype,
+    stored: bool,
+    adding: bool,
+    call: Call,
+    node: Node,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    """As many backends do by default: operands are rounded, results if `stored`, biases if `adding`, sums are not."""
+
+    def rounded(leaf: Any) -> Any:
+        single = isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float32
+        return leaf.to(dtype).to(torch.float32) if single else leaf
+
+    names = list(_names(node.target))
+    if short_operator(node.target) in _BIAS_FIRST:
+        names[0] = "bias"
+    kept = "" if adding else "bias"
+    given = [a if name == kept else map_arg(a, rounded) for name, a in itertools.zip_longest(names[: len(args)], args)]
+    named = {name: item if name == kept else map_arg(item, rounded) for name, item in kwargs.items()}
+    found = call(node.target, given, named)
+    return map_arg(found, rounded) if stored else found
 
 
 def by_moments(args: Sequence[Any]) -> list[torch.Tensor]:

@@ -14,6 +14,8 @@ from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments, is
 from etviz.graph.uses import Uses, item_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from etviz.graph.ir import Graph, Node
 
 _ACTIVATIONS: Final = {"aten.relu.default", "aten.hardtanh.default", "aten.clamp.default", "aten.relu6.default"}
@@ -45,6 +47,21 @@ class Exposure:
 
     def parts(self, name: str) -> list[str]:
         return [part for part, owner in self.owners.items() if owner == name]
+
+
+def parts_of_next(graph: Graph, exposure: Exposure, idle: Sequence[str], there: Collection[str]) -> dict[str, str]:
+    """For values of operators that the backend does nothing for: the next value that is `there`, or is a result."""
+    uses, parts = Uses(graph), dict[str, str]()
+    for name in reversed(idle):
+        after = [user.name for user in uses.users.get(name, ())]
+        while after and (later := after.pop(0)):
+            owner = exposure.owners.get(later, later)
+            owner = parts.get(owner, owner)
+            if owner in there or owner in uses.results:
+                parts[name] = owner
+                break
+            after += [user.name for user in uses.users.get(owner, ())]
+    return parts
 
 
 def expose(graph: Graph) -> Exposure:

@@ -163,11 +163,12 @@ class _GivenPiece:
 
 
 def _payload(ran: list[Any]) -> Payload:
+    from etviz.artifacts.program.data_file import with_data_file
     from etviz.artifacts.program.payload import Payload
     from etviz.artifacts.program.program import read_program
 
-    path, method, instruction, record = ran
-    program = read_program(path)
+    path, method, instruction, record, data = ran
+    program = with_data_file(read_program(path), data) if data else read_program(path)
     payload = program.payload(method, instruction)
     if payload is None:
         raise UsageError(f"{path} does not hold what the delegate executes")

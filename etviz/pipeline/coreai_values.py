@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.program.payload import Payload
 from etviz.errors import UsageError
+from etviz.graph.exposure import expose, parts_of_next
 from etviz.graph.ir import Graph, Meta
-from etviz.graph.uses import Uses
+from etviz.graph.uses import Uses, only_moves
 from etviz.pipeline.interpreters import ShownInside
 from etviz.upstream.coreai import run_model
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _INLINE: Final = "inline"
 _PLAIN: Final = re.compile(r"[\w.-]+\Z")
+_MERGED: Final = "Core AI merges this move of elements with what follows"
 _NO_VALUE: Final = "Core AI's runtime logs no value of its shape and dtype; lower with ENABLE_DEBUG_INFO=1"
 
 
@@ -36,8 +38,10 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
         meta = metas[output] if output < len(metas) else None
         if values and meta is not None and _has(values[-1], meta):
             inner[name] = values[-1]
-    missing = {name: _NO_VALUE for name in names if name not in inner}
-    return ShownInside(list(inner), [*outputs, *inner.values()], missing)
+    idle = [name for name in names if name not in inner and only_moves(uses.nodes[uses.value(name)[0]])]
+    parts = parts_of_next(graph, expose(graph), idle, inner)
+    missing = {name: _MERGED if name in parts else _NO_VALUE for name in names if name not in inner}
+    return ShownInside(list(inner), [*outputs, *inner.values()], missing, parts)
 
 
 def _has(value: torch.Tensor, meta: Meta) -> bool:

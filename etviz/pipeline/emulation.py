@@ -81,7 +81,7 @@ def emulate(
             cut.write_bytes(program.program(counts, call, given))
             reached = execute(cut, _with_made(program.calls, made, counts, delegates, runs), **options).outputs
             piece = Piece(delegates[call.instruction], {}, [], [])
-            ran = RanDelegate(str(path), "forward", call.instruction, os.fspath(record))
+            ran = RanDelegate(str(path), "forward", call.instruction, os.fspath(record), os.fspath(data or ""))
             made[call.instruction] = [_make(replace(piece, ran=ran, inputs=inputs), timeout) for inputs in reached]
             bar.update()
         cut.write_bytes(program.program(counts))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,6 +21,7 @@ from etviz.artifacts.program.logged import debug_buffer_bytes
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ExecutionError, UsageError, checked
+from etviz.pipeline.interpreters import how_to_run
 from etviz.pipeline.worker import WORKER, Worker, worker_in
 from etviz.upstream.libraries import missing_operators
 
@@ -47,6 +49,7 @@ _MISSING: Final = (
     'The runtime has no kernel for {}; give the library that registers it: libraries=["a.module"] or '
     'libraries=["/path/to/library.so"], or etviz.options.operator_libraries'
 )
+_LACKING: Final = re.compile(r"Backend (\w+) is not registered")
 _OVERFLOW: Final = ("buffer_data_sink", "debug buffer")
 
 
@@ -193,11 +196,19 @@ def _run(
     except ExecutionError as error:
         if missing := missing_operators(error.last_lines):
             raise ExecutionError(_MISSING.format(", ".join(missing)), error.exit_status, error.last_lines) from None
+        if lacking := _lacking(error):
+            problem = f"The runtime here has no {lacking}, to which {request['pte']} delegates; {how_to_run(lacking)}"
+            raise ExecutionError(problem, error.exit_status) from None
         if not _overflowed(error):
             raise
         problem = "The debug buffer was too small and the runtime aborted; give a larger debug_buffer_size="
         raise ExecutionError(problem, error.exit_status, error.last_lines) from None
     return torch.load(outputs, weights_only=True), tuple(answer.get("seconds", ()))
+
+
+def _lacking(error: ExecutionError) -> str:
+    found = (_LACKING.search(line) for line in error.last_lines)
+    return next((match[1] for match in found if match is not None), "")
 
 
 def _overflowed(error: ExecutionError) -> bool:

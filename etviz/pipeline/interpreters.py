@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 INSTALL_TOSA: Final = "pip install 'etviz[tosa]'"
-INSTALL_COREAI: Final = "pip install --no-deps coreai-core==1.0.0b1 coreai-torch==0.4.1 ml_dtypes yuvio"
+INSTALL_COREAI: Final = "pip install --no-deps coreai-core==1.0.0b1 coreai-torch==0.4.1 ml_dtypes==0.6.0 yuvio==1.6"
 """The beta of Core AI names packages that do not fit together."""
 
 
@@ -69,6 +69,7 @@ INTERPRETERS: Final = {
     "CoreAIBackend": Interpreter(
         "etviz.pipeline.coreai_values:show_inside", "Core AI runtime on this machine", "coreai", INSTALL_COREAI
     ),
+    "NativeBackend": Interpreter("etviz.explain.zoom.native_values:show_inside", "PyTorch kernels"),
     **dict.fromkeys(("TOSABackend", "EthosUBackend", "VgfBackend"), _TOSA),
 }
 """By backend id."""
@@ -86,6 +87,15 @@ def register(backend_id: str, function: str, implementation: str = "") -> None:
 
 def interpreter_of(backend_id: str) -> Interpreter | None:
     return INTERPRETERS.get(backend_id)
+
+
+def how_to_run(backend_id: str) -> str:
+    """The next step where the runtime lacks a backend."""
+    found = INTERPRETERS.get(backend_id)
+    if found is None or not found.implementation:
+        return "run it on its device and load what it logs, or what probes return (docs/devices.md)"
+    command = "" if found.is_installed() else f", after {found.command}"
+    return f"give runner='emulated' to run it in the {found.implementation}{command}"
 
 
 def emulated_by(implementation: str) -> str:

@@ -37,6 +37,7 @@ class RanDelegate(NamedTuple):
     method: str
     instruction: int
     record: str = ""
+    data: str = ""
 
 
 class BackendRefusedError(EtvizError):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.artifacts.program.payload import Payload, Specification
 from etviz.artifacts.program.tosa_graph import TosaGraph, TosaTensor, is_tosa, read_tosa, returning
 from etviz.errors import UsageError
-from etviz.graph.exposure import Exposure, expose
+from etviz.graph.exposure import Exposure, expose, parts_of_next
 from etviz.graph.ir import Graph, Meta, Node, map_arg, refs
 from etviz.graph.quantize_ops import is_dequantize
 from etviz.graph.uses import Uses, item_of
@@ -72,7 +72,9 @@ class Places:
             if name not in self.tensors:
                 self._find_unnamed(name, exposure, uses)
         self._find_twins()
-        self._find_parts(exposure, uses)
+        unnamed = [name for name in exposure.candidates if name not in self.tensors]
+        idle = [name for name in unnamed if not self._computes((at := uses.value(name)[0], *exposure.parts(at)))]
+        self.parts = parts_of_next(self.graph, exposure, idle, self.tensors)
 
     def _find_layouts(self) -> None:
         """Convolutions ask for channels last, the rest keep what they read."""
@@ -144,20 +146,6 @@ class Places:
             first[node.name] = twin = known.setdefault(f"{node.target} {given}", node.name)
             if twin != node.name and twin in self.tensors:
                 self.tensors.setdefault(node.name, self.tensors[twin])
-
-    def _find_parts(self, exposure: Exposure, uses: Uses) -> None:
-        for name in reversed([name for name in exposure.candidates if name not in self.tensors]):
-            operator, _ = uses.value(name)
-            if self._computes((operator, *exposure.parts(operator))):
-                continue
-            after = [user.name for user in uses.users.get(name, ())]
-            while after and (later := after.pop(0)):
-                owner = exposure.owners.get(later, later)
-                owner = self.parts.get(owner, owner)
-                if owner in self.tensors or owner in uses.results:
-                    self.parts[name] = owner
-                    break
-                after += [user.name for user in uses.users.get(owner, ())]
 
     def _before(self, name: str) -> str:
         """The TOSA graph lacks dequantize nodes."""

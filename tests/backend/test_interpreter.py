@@ -97,6 +97,25 @@ def test_a_fault_inside_is_named(interpreter: str, tmp_path: Path) -> None:
     assert table.loc[table["introduced_severity"].idxmax(), "op"] == "aten.mul.Tensor"
 
 
+HALF = """
+import torch
+import vendors_interpreter as page
+
+def half(value):
+    return value.to(torch.bfloat16).to(torch.float32)
+
+page.STEPS["linear"] = lambda x, weight, bias: torch.nn.functional.linear(half(x), half(weight), bias)
+show = page.show
+"""
+
+
+def test_a_backend_that_computes_in_bfloat16_is_called_that(interpreter: str, tmp_path: Path) -> None:
+    (tmp_path / "vendor" / "half_interpreter.py").write_text(HALF, encoding="utf-8")
+    interpreters.register(BACKEND, "half_interpreter:show", "loops in bfloat16")
+    finding = emulated(tmp_path / "run").diagnosis()["finding"]
+    assert "the values fit operators on bfloat16 numbers (the program says float32)" in finding["text"]
+
+
 def test_files_of_an_emulated_run_say_so(interpreter: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     emulated(folder)

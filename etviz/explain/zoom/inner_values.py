@@ -12,12 +12,15 @@ Sources, in this order:
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from etviz.artifacts.program.held import Held, held_operators, is_readable
+from etviz.artifacts.program.program import read_program
 from etviz.comparison.constants import differing
 from etviz.errors import UsageError
 from etviz.graph.exposure import Exposure, expose
@@ -27,6 +30,7 @@ from etviz.graph.uses import Uses, item_of, operators
 from etviz.pipeline.interpreters import interpreter_of
 from etviz.pipeline.relower import AloneRun, Piece, run_alone, same_bits
 from etviz.tensors.sums import sums_of
+from etviz.upstream.executorch import runs_here
 
 if TYPE_CHECKING:
     import threading
@@ -59,7 +63,7 @@ class ZoomSubject:
     """One delegate call that is zoomed into, with its runtime inputs and outputs.
 
     `fixed` are its constant inputs by position, as the reference has them; `constants` differ in the `.pte`.
-    `unjudged` says why the reference's inputs of the call are not known.
+    `unjudged` says why the reference's inputs of the call are not known. `handles` are as in `Logged`.
     """
 
     piece: Piece
@@ -68,6 +72,7 @@ class ZoomSubject:
     constants: Sequence[Difference] = ()
     unjudged: str = ""
     custom: CustomMetrics | None = None
+    handles: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @property
     def inputs(self) -> list[Any]:
@@ -136,7 +141,40 @@ def inner_values(subject: ZoomSubject, how: How) -> InnerValues:
         return from_log(subject.piece, subject.logged, how.preprocessing)
     if how.preprocessing is not None:
         raise UsageError("preprocessing is for values that a backend logged inside its delegate; it logged none")
-    return from_run(subject.piece, subject.constants, how)
+    held = _held(subject.piece)
+    return from_run(subject.piece, subject.constants, how) if held is None else _only_read(subject, held)
+
+
+def _held(piece: Piece) -> list[Held] | None:
+    """None if the backend or its interpreter runs here, or its program can't be read."""
+    backend = piece.graph.backend_id
+    if piece.ran is None or interpreter_of(backend) is not None or not is_readable(backend) or runs_here(backend):
+        return None
+    payload = read_program(piece.ran.pte).payload(piece.ran.method, piece.ran.instruction)
+    return None if payload is None else held_operators(backend, payload)
+
+
+def _only_read(subject: ZoomSubject, held: Sequence[Held]) -> InnerValues:
+    """The operators that the backend's program has; of the values, the delegate's outputs alone are known."""
+    piece, backend = subject.piece, subject.piece.graph.backend_id
+    graph = numbered(piece.graph, Exposure())
+    own: dict[int, list[str]] = {}
+    for node in operators(graph.nodes):
+        numbers = {number for number, handles in subject.handles.items() if not {*handles}.isdisjoint(node.handles)}
+        own[node.instruction] = [item.kind for item in held if item.is_of(node.name) or str(item.number) in numbers]
+    alone = "; its program has no operator for it alone" if any(own.values()) else ""
+    reasons = {
+        at: f"{backend} does not run here" + (f"; its program has {', '.join(kinds)} for it" if kinds else alone)
+        for at, kinds in own.items()
+    }
+    counts = Counter(item.kind for item in held)
+    named = ", ".join(f"{kind} × {count}" if count > 1 else kind for kind, count in counts.most_common())
+    message = (
+        f"{backend} does not run on this machine, so values inside are not known; load values that it logs inside, or "
+        f"that a probe returns (etviz.probe). Its program has {len(held)} operators: {named}."
+    )
+    outputs = AloneRun(list(piece.outputs), {}, {}, None)
+    return InnerValues(graph, _by_operator(graph, outputs), list(piece.outputs), reasons, {}, None, math.nan, message)
 
 
 def from_run(piece: Piece, constants: Sequence[Difference], how: How) -> InnerValues:

@@ -25,8 +25,8 @@ from etviz.graph.exposure import expose
 from etviz.pipeline.emulation import emulate
 from etviz.pipeline.tosa_values import Places
 from etviz.upstream.tosa import run_reference_model
-from tests.tosa import models
-from tests.tosa.plants import Plant, planted, plants
+from tests.vendors import models
+from tests.vendors.plants import Plant, planted, plants
 
 KINDS = ("tosa", "tosa-int8")
 NAMES = [
