@@ -26,6 +26,7 @@ from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 
 import etviz
+from benchmarks.mobilenet import mobilenet
 from etviz.artifacts.program.raw_values import write_inputs
 from etviz.demo.language_model import run_language_demo
 from etviz.pipeline.lower import lower
@@ -79,8 +80,11 @@ class Line:
 
 
 def main(which: str = "") -> None:
-    """Make all pictures, or those of one kind (``python -m docs.pictures findings``, or ``tokens``)."""
+    """Make all pictures, or those of one kind (``python -m docs.pictures findings``, ``tokens`` or ``ethos``)."""
     IMAGES.mkdir(exist_ok=True)
+    if which == "ethos":
+        with tempfile.TemporaryDirectory(prefix="etviz-pictures-") as scratch, sync_playwright() as playwright:
+            return ethos(launch(playwright), Path(scratch))
     if which in ("", "tokens"):
         with tempfile.TemporaryDirectory(prefix="etviz-pictures-") as scratch, sync_playwright() as playwright:
             tokens(launch(playwright), Path(scratch))
@@ -206,6 +210,17 @@ def tokens(browser: Browser, folder: Path) -> None:
     ported.card = etviz.port_card(port, Original(), "w3 w1 w4 w1 w5 w9", tokenizer=words, **xnnpack)
     ported.to_html(folder / "card.html")
     view(browser, folder / "card.html", "port-card", {"width": 1280, "height": 860})
+
+
+def ethos(browser: Browser, folder: Path) -> None:
+    """MobileNetV2 in int8 for Ethos-U55, with its delegates open; in .venv-tosa, after ``make test-tosa`` made that."""
+    torch.manual_seed(0)
+    images = [(torch.randn(1, 3, 64, 64),) for _ in range(8)]
+    recipe = etviz.recipe("ethos-u55", calibration=images)
+    inspection = etviz.debug(mobilenet(), images[0], recipe, runner="emulated", workdir=folder)
+    inspection.look_inside()
+    inspection.to_html(folder / "ethos.html", title="MobileNetV2, int8, Ethos-U55")
+    view(browser, folder / "ethos.html", "ethos-u55", {"width": 1280, "height": 760})
 
 
 def view(browser: Browser, path: Path, name: str, size: Any, *keys: str) -> None:

@@ -13,7 +13,9 @@ docs/backends.md shows how to write one.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.metadata
 import importlib.util
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -33,9 +35,9 @@ INSTALL_COREAI: Final = "pip install --no-deps coreai-core==1.0.0b1 coreai-torch
 class Interpreter:
     """How a delegate is run outside of its device.
 
-    `function` is ``module:function``; `command` installs `package`. `implementation` says what computes the values,
-    empty for the backend's own kernels. `exact` if the specification leaves no freedom for integers, so a device with
-    other values is wrong.
+    `function` is ``module:function``; `command` installs `package`, and `pinned` is the release that is known to work.
+    `implementation` says what computes the values, empty for the backend's own kernels. `exact` if the specification
+    leaves no freedom for integers, so a device with other values is wrong.
     """
 
     function: str
@@ -43,9 +45,18 @@ class Interpreter:
     package: str = ""
     command: str = ""
     exact: bool = False
+    pinned: str = ""
 
     def is_installed(self) -> bool:
         return not self.package or importlib.util.find_spec(self.package) is not None
+
+    def other_version(self) -> str:
+        """What to say after an error if another release is installed."""
+        name, _, known = self.pinned.partition("==")
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError):
+            if (found := importlib.metadata.version(name)) != known:
+                return f"; {name} {found} is installed, {known} is known to work: {self.command}"
+        return ""
 
 
 @dataclass(slots=True)
@@ -62,12 +73,21 @@ class ShownInside:
 
 
 _TOSA: Final = Interpreter(
-    "etviz.pipeline.tosa_values:show_inside", "TOSA reference model", "tosa_reference_model", INSTALL_TOSA, exact=True
+    "etviz.pipeline.tosa_values:show_inside",
+    "TOSA reference model",
+    "tosa_reference_model",
+    INSTALL_TOSA,
+    exact=True,
+    pinned="tosa-tools==2026.5.0",
 )
 INTERPRETERS: Final = {
     BACKEND: Interpreter("etviz.pipeline.piece_program:show_inside"),
     "CoreAIBackend": Interpreter(
-        "etviz.pipeline.coreai_values:show_inside", "Core AI runtime on this machine", "coreai", INSTALL_COREAI
+        "etviz.pipeline.coreai_values:show_inside",
+        "Core AI runtime on this machine",
+        "coreai",
+        INSTALL_COREAI,
+        pinned="coreai-core==1.0.0b1",
     ),
     "NativeBackend": Interpreter("etviz.explain.zoom.native_values:show_inside", "PyTorch kernels"),
     **dict.fromkeys(("TOSABackend", "EthosUBackend", "VgfBackend"), _TOSA),

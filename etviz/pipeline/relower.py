@@ -172,7 +172,8 @@ def _interpret(
             raise
         answer = {"problem": f"{error.problem}, {' '.join(error.last_lines[-3:])}"}
     if answer["problem"] and interpreter.implementation:
-        raise BackendRefusedError(interpreter.implementation, "run", answer["problem"])
+        problem = str(answer["problem"]).rstrip(".") + interpreter.other_version()
+        raise BackendRefusedError(interpreter.implementation, "run", problem)
     return None if answer["problem"] else answer
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,6 +136,13 @@ def test_several_executions_follow_one_another(interpreter: str, tmp_path: Path)
 def test_an_operator_that_the_reference_lacks_is_named(interpreter: str, tmp_path: Path) -> None:
     problem = r"loops in torch can't run the delegate call 0: the reference of LoopsBackend has no sin"
     with pytest.raises(ExecutionError, match=problem):
+        emulated(tmp_path / "run", fault="2 sin")
+
+
+def test_a_package_of_another_version_is_named_with_the_error(interpreter: str, tmp_path: Path) -> None:
+    known = interpreters.INTERPRETERS[BACKEND]
+    interpreters.INTERPRETERS[BACKEND] = dataclasses.replace(known, command="pip install torch==0", pinned="torch==0")
+    with pytest.raises(ExecutionError, match=r"has no sin; torch \S+ is installed, 0 is known to work: pip install"):
         emulated(tmp_path / "run", fault="2 sin")
 
 

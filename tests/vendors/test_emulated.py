@@ -264,6 +264,14 @@ def test_dynamic_shapes_are_refused_with_the_reason(tmp_path: Path) -> None:
         etviz.debug(program, (x,), "tosa", runner="emulated", workdir=tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_values_of_16_bits_are_refused_with_the_reason(dtype: torch.dtype, tmp_path: Path) -> None:
+    model, (x,) = models.MODELS["mlp"]()
+    with pytest.raises(UsageError, match=r"portable instructions have float16 or bfloat16 values; use float32"):
+        etviz.debug(model.to(dtype), (x.to(dtype),), "tosa", runner="emulated", workdir=tmp_path)
+
+
 def test_a_sweep_compares_vendors(tmp_path: Path) -> None:
     model, inputs = models.MODELS["cnn"]()
     known = ("xnnpack", "tosa", "tosa-int8")
