@@ -35,7 +35,7 @@ from tests.language.programs import Recipe, calls_of, model_of
 from tests.parity.test_port_card import Original
 from tests.programs import Executed, build
 from tests.shifted import load_shifted
-from tests.tosa.models import Cnn
+from tests.vendors.models import Cnn
 
 Make = Callable[[str], Executed]
 ROOT = Path(__file__).parents[1]
@@ -78,7 +78,7 @@ LEFT_OUT = {
     "from executorch.examples.models.llama.export_llama_lib": "a checkpoint: tests/language/test_exporters.py",
     'calls = [("encode", (sound,))': "a model of speech: tests/language/test_methods.py",
     'inspection = etviz.debug(model, inputs, libraries=["my_operators"])': "tests/language/test_libraries.py",
-    'inspection = etviz.load("uart.log"': "a board: tests/tosa has the same from a run of the emulator",
+    'inspection = etviz.load("uart.log"': "a board: tests/vendors has the same from a run of the emulator",
 }
 """How a snippet, or a command, begins that is not executed here."""
 SHELL = ("console", "sh", "bash")
