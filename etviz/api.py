@@ -293,6 +293,7 @@ def load(
         }
     _callable("delegate_metadata_parser", delegate_metadata_parser, "a list of bytes")
     _callable("delegate_time_scale_converter", delegate_time_scale_converter, "an event's name and a time")
+    _callable("preprocessing", preprocessing, "an identifier and a tensor")
     if (etdump is None) == (outputs is None):
         raise UsageError("give either an ETDump or outputs=")
     factor = scale_factor(source_time_scale)

@@ -115,7 +115,10 @@ class RowTensors:
         reference, runtime = (as_tensor(values[at]) if 0 <= at < len(values) else None for values in sides)
         if reference is None or runtime is None:
             what = "reference" if reference is None else "runtime"
-            raise UsageError(f"output {at} of event block {row['event_block']} has no {what} tensor")
+            raise UsageError(
+                f"output {at} of event block {row['event_block']} has no {what} tensor; export.tensors(folder) writes "
+                "the tensors that there are"
+            )
         return reference, runtime
 
     @during("counting a histogram")
