@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -20,6 +21,7 @@ import etviz
 from etviz.errors import EtvizError, ExecutionError
 from etviz.loading import foreign as wall
 from etviz.pipeline.lower import lower
+from etviz.pipeline.relower import BackendRefusedError
 from tests.calls.decoders import Decoder, driver
 from tests.fuzz.test_crafted import rewrite, with_graph
 from tests.programs import Executed
@@ -240,7 +242,8 @@ def test_an_operator_that_ends_the_process(
     assert found.summary() == before
     trap.unset()
     for ask in ASKED_OF[place].values():
-        ask(found, tmp_path)
+        with contextlib.suppress(BackendRefusedError):  # XNNPACK has no such operator
+            ask(found, tmp_path)
 
 
 @pytest.mark.parametrize(("name", "members"), [("encoder", MEMBERS | INSIDE), ("digits_int8", QUANTIZED)])
