@@ -24,6 +24,7 @@ from etviz.graph.quantize_ops import converted, grid_arguments, is_conversion, i
 from etviz.graph.uses import Uses, only_moves
 from etviz.pairing.matched_constants import equal_bytes, in_place, stored
 from etviz.tensors.changes import describe_change, same_values
+from etviz.tensors.metrics import EPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,6 +81,8 @@ class _Use:
     plain: bool
     steps: tuple[float, float | str] | None = None
     """Of a bias on fixed grids: the input's and the weight's step, or the constant that holds it."""
+    weight: str = ""
+    """The weight whose steps these are."""
 
 
 class ComparingConstants:
@@ -135,6 +138,7 @@ def compare_constants(
     blobs = _Blobs(program, method)
     missing: dict[str, _Use] = {}
     biases: list[_Use] = []
+    scales: list[_Use] = []
     for use in _uses(graph, -1):
         target = use.item.target
         tensor = in_place(weights, target) if target in weights else None
@@ -146,6 +150,8 @@ def compare_constants(
             missing.setdefault(target, use)
         elif use.steps is not None:
             biases.append(use)
+        elif use.weight:
+            scales.append(use)
     found, names = [], constant_names(graph)
     sizes = Counter(_size(weights[target], anyhow=use.inside) for target, use in missing.items())
     for target, use in missing.items():
@@ -155,7 +161,26 @@ def compare_constants(
             nearest = blobs.left(tensor, sizes[_size(tensor, anyhow=use.inside)], anyhow=use.inside)
         if nearest is not None:
             found.append(_difference(names[target], use.instruction, tensor, nearest))
-    return found + _differing_biases(blobs, biases, weights, names)
+    others = _differing_scales(blobs, scales, weights, names)
+    biases = [use for use in biases if use.steps and use.steps[1] not in others]
+    return [*found, *others.values(), *_differing_biases(blobs, biases, weights, names)]
+
+
+def _differing_scales(
+    blobs: _Blobs, uses: Sequence[_Use], weights: Mapping[str, torch.Tensor], names: Mapping[str, str]
+) -> dict[str, Difference]:
+    """By the constant that holds a weight's steps; another one has half of the steps, or proportional ones."""
+    found: dict[str, Difference] = {}
+    for use in {use.item.target: use for use in uses}.values():
+        own = weights[use.item.target]
+        other = blobs.nearest(own, anyhow=True)
+        if other is None:
+            continue
+        ratio = other / own.double()
+        if 2 * int((ratio == 1).sum()) >= len(ratio) or torch.allclose(ratio, ratio[0], rtol=EPS["float32"]):
+            name = f"scale of {names.get(use.weight, use.weight)}"
+            found[use.item.target] = _difference(name, use.instruction, own, other)
+    return found
 
 
 def _differing_biases(
@@ -250,7 +275,15 @@ def _uses(graph: Graph, instruction: int) -> Iterator[_Use]:
                 plain = _is_plain(uses, node, constants[name], computed)
                 plain = plain and not (graph.backend_id and quantized and _is_bias(constants[name]))
                 steps = None if plain or not graph.backend_id else _steps(uses, node, name)
-                yield _Use(constants[name], at, bool(graph.backend_id), plain, steps)
+                weight = "" if plain or not graph.backend_id else _weight_of_steps(node, name, constants)
+                yield _Use(constants[name], at, bool(graph.backend_id), plain, steps, weight)
+
+
+def _weight_of_steps(node: Node, name: str, constants: Mapping[str, Input]) -> str:
+    grid = grid_arguments(node.target, node.args, node.kwargs) if is_dequantize(node) else None
+    weight = constants.get(converted(node))
+    steps = grid is not None and grid.granularity == "per_channel" and grid.scale == Ref(name)
+    return weight.target if steps and weight is not None else ""
 
 
 def _steps(uses: Uses, node: Node, name: str) -> tuple[float, float | str] | None:
