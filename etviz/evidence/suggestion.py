@@ -57,7 +57,8 @@ class Suggestion:
     code
         Python to paste before the model is lowered; empty if no change is better.
     before, after
-        ``rmse, max_abs, rel_l2, sqnr_db`` of the final outputs against the float model (means over the inputs),
+        ``rmse, max_abs, rel_l2, sqnr_db`` of the final outputs against the float model (means over the inputs;
+        ``sqnr_db`` is that of the mean ratio of noise to signal),
         ``worst_rmse``, the task metrics, ``latency_ms`` (one execution in the child process, the smallest median of
         five rounds in turns) and ``size_bytes``. `after` is empty if there is no proposal.
     operators

@@ -61,7 +61,8 @@ class Sweep:
         DataFrame
             By ``recipe``: ``status`` (``measured`` or ``failed``) and ``reason``; ``executorch`` and ``torch``, the
             versions that lowered and ran it; ``rmse, max_abs, rel_l2, sqnr_db`` of the final outputs against the
-            float model, means over the inputs with a number; ``worst_rmse`` of any input; the task metrics' means;
+            float model, means over the inputs with a number (``sqnr_db`` is that of the mean ratio of noise to signal);
+            ``worst_rmse`` of any input; the task metrics' means;
             ``latency_ms`` of one execution in a child process, the smallest median of five rounds; ``size_bytes``
             of the `.pte`; ``pareto``, true if every other variant is worse in error, task metrics, latency or size,
             or equal in all.

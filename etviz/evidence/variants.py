@@ -104,6 +104,7 @@ def run_variant(
     pairs = zip(expected, run.outputs, strict=True)
     rows = [worst_output(compare_outputs(wanted, found, []), FLOAT_METRICS) for wanted, found in pairs]
     numbers = {name: _mean([row[name] for row in rows]) for name in FLOAT_METRICS}
+    numbers["sqnr_db"] = mean_decibels([row["sqnr_db"] for row in rows])
     numbers["worst_rmse"] = max((row["rmse"] for row in rows if not math.isnan(row["rmse"])), default=NAN)
     for name, task in tasks.items():
         values = [
@@ -117,9 +118,19 @@ def run_variant(
 
 def _mean(values: Sequence[float]) -> float:
     known = [value for value in values if not math.isnan(value)]
-    if -math.inf in known:  # decibels of NaN on one side only; other inputs may have +inf
-        return -math.inf
     return statistics.fmean(known) if known else NAN
+
+
+def mean_decibels(values: Sequence[float]) -> float:
+    """Of the mean ratio of noise to signal, so equal outputs add none, and NaN on one side decides.
+
+    Examples
+    --------
+    >>> mean_decibels([20.0, 20.0]), round(mean_decibels([20.0, math.inf]), 2), mean_decibels([20.0, -math.inf])
+    (20.0, 23.01, -inf)
+    """
+    ratio = _mean([math.inf if value == -math.inf else 10.0 ** (-value / 10.0) for value in values])
+    return NAN if math.isnan(ratio) else math.inf if ratio == 0 else -10.0 * math.log10(ratio)
 
 
 def measure_latency(variants: Sequence[Variant], values: Sequence[Any], timeout: float | None = None) -> None:
