@@ -172,6 +172,7 @@ def _view(inspection: etviz.Inspection) -> Iterator[str]:
     first = inspection.first_divergence
     payload, buffers = build_payload(inspection.analysis)
     yield from _names_and_buttons(inspection, payload, buffers)
+    yield from _badges(inspection, payload)
     summary, finding = payload["summary"], payload["summary"]["finding"]
     said, headline = inspection.analysis.digest, inspection.analysis.finder.finding()
     if (None if finding is None else finding["text"]) != (None if headline is None else headline.text):
@@ -210,3 +211,18 @@ def _names_and_buttons(inspection: etviz.Inspection, payload: Any, buffers: Any)
             yield f"the zoom button of row {row} says otherwise than Python"
         if inspection.analysis.rows.find(inspection.gaps["name"][row].split(" ", 1)[0]).number != row:
             yield f"the name of row {row} leads to another row"
+
+
+def _badges(inspection: etviz.Inspection, payload: Any) -> Iterator[str]:
+    """A zoom's badge says what the zoom says of itself, and an operator of an unfaithful one is not named."""
+    shown = {(zoom["row"], zoom["faithful"]) for zoom in payload["zooms"]}
+    own = {call: inner.findings.zoom for call, inner in inspection.analysis.inside.items()}
+    gaps = inspection.analysis.tables.gaps
+    first = {(gap.run, gap.instruction): row for row, gap in reversed(list(enumerate(gaps)))}
+    if shown != {(first[call], zoom.faithful) for call, zoom in own.items() if zoom is not None}:
+        yield f"the badges of zooms are {shown}, and the zooms say {own}"
+    culprit = inspection.analysis.finder.decision().culprit
+    if culprit is not None and culprit.place.inside is not None:
+        zoom = own.get(culprit.place.inside)
+        if zoom is not None and zoom.faithful is not True:
+            yield f"{culprit.name} is named, and its zoom is not faithful: {zoom.message}"
