@@ -112,12 +112,12 @@ def executed(shelf: Shelf) -> Callable[[str], Executed]:
 @pytest.fixture
 def refuse_operators(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From a call of it on, this process walks no graph and calls no operator of one."""
-    from etviz.evaluation.interpreter import Interpreter
+    from etviz.evaluation.interpreter import GraphInterpreter
     from etviz.evaluation.limits import Limits
     from etviz.evaluation.operators import Operator
 
     def refuse() -> None:
-        for owner in (Limits, Interpreter, Operator):
+        for owner in (Limits, GraphInterpreter, Operator):
             for name in ("call", "admitted", "__call__", "check"):
                 if name in vars(owner):
                     monkeypatch.setattr(owner, name, lambda *_, **__: pytest.fail("evaluated in this process"))

@@ -86,17 +86,9 @@ def test_files_of_one_training_are_not_doubted(trainings: dict[str, Path], tmp_p
         assert not found.gaps.empty
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "said"),
-    [
-        ("first.bias", 0.0, "first.bias is 0 everywhere"),
-        ("first.bias", 0.5, "first.bias"),
-        ("_scale_0", 1.05, "scale of first.weight"),
-        ("first.bias", 1.0, ""),
-    ],
-)
-def test_bias_and_scales_of_a_static_layer_are_compared(name: str, change: float, said: str, tmp_path: Path) -> None:
-    """They may hide below the noise of the layer's grids, and are in both files all the same."""
+@pytest.mark.parametrize(("change", "said"), [(0.0, "first.bias is 0 everywhere"), (0.5, "first.bias"), (1.0, "")])
+def test_the_integer_bias_of_a_static_layer_is_compared(change: float, said: str, tmp_path: Path) -> None:
+    """A wrong one may hide below the noise of the layer's grids, and is in both files all the same."""
     torch.manual_seed(0)
     inputs = (torch.randn(5, 6),)
     prepared = prepare_pt2e(
@@ -108,7 +100,7 @@ def test_bias_and_scales_of_a_static_layer_are_compared(name: str, change: float
     right, wrong = tmp_path / "right", tmp_path / "wrong"
     lowered = lower(model, inputs, right, partitioner=[XnnpackPartitioner()])
     with torch.no_grad():
-        dict([*model.named_parameters(), *model.named_buffers()])[name].mul_(change)
+        model.get_parameter("first.bias").mul_(change)
     run = execute(lower(model, inputs, wrong, partitioner=[XnnpackPartitioner()]).pte, [inputs], workdir=wrong)
     assert run.etdump is not None
     found = etviz.load(

@@ -24,7 +24,6 @@ from etviz.graph.quantize_ops import converted, grid_arguments, is_conversion, i
 from etviz.graph.uses import Uses, only_moves
 from etviz.pairing.matched_constants import equal_bytes, in_place, stored
 from etviz.tensors.changes import describe_change, same_values
-from etviz.tensors.metrics import EPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -81,8 +80,6 @@ class _Use:
     plain: bool
     steps: tuple[float, float | str] | None = None
     """Of a bias on fixed grids: the input's and the weight's step, or the constant that holds it."""
-    weight: str = ""
-    """The weight whose steps these are."""
 
 
 class ComparingConstants:
@@ -138,7 +135,6 @@ def compare_constants(
     blobs = _Blobs(program, method)
     missing: dict[str, _Use] = {}
     biases: list[_Use] = []
-    scales: list[_Use] = []
     for use in _uses(graph, -1):
         target = use.item.target
         tensor = in_place(weights, target) if target in weights else None
@@ -150,8 +146,6 @@ def compare_constants(
             missing.setdefault(target, use)
         elif use.steps is not None:
             biases.append(use)
-        elif use.weight:
-            scales.append(use)
     found, names = [], constant_names(graph)
     sizes = Counter(_size(weights[target], anyhow=use.inside) for target, use in missing.items())
     for target, use in missing.items():
@@ -161,26 +155,7 @@ def compare_constants(
             nearest = blobs.left(tensor, sizes[_size(tensor, anyhow=use.inside)], anyhow=use.inside)
         if nearest is not None:
             found.append(_difference(names[target], use.instruction, tensor, nearest))
-    others = _differing_scales(blobs, scales, weights, names)
-    biases = [use for use in biases if use.steps and use.steps[1] not in others]
-    return [*found, *others.values(), *_differing_biases(blobs, biases, weights, names)]
-
-
-def _differing_scales(
-    blobs: _Blobs, uses: Sequence[_Use], weights: Mapping[str, torch.Tensor], names: Mapping[str, str]
-) -> dict[str, Difference]:
-    """By the constant that holds a weight's steps; another one has half of the steps, or proportional ones."""
-    found: dict[str, Difference] = {}
-    for use in {use.item.target: use for use in uses}.values():
-        own = weights[use.item.target]
-        other = blobs.nearest(own, anyhow=True)
-        if other is None:
-            continue
-        ratio = other / own.double()
-        if 2 * int((ratio == 1).sum()) >= len(ratio) or torch.allclose(ratio, ratio[0], rtol=EPS["float32"]):
-            name = f"scale of {names.get(use.weight, use.weight)}"
-            found[use.item.target] = _difference(name, use.instruction, own, other)
-    return found
+    return found + _differing_biases(blobs, biases, weights, names)
 
 
 def _differing_biases(
@@ -189,10 +164,11 @@ def _differing_biases(
     """Biases as whole multiples of a step: other roundings are the same, similar numbers and zeros are not."""
     expected: list[tuple[_Use, torch.Tensor, torch.Tensor]] = []
     for use in uses:
-        known = [weights.get(step) if isinstance(step, str) else step for step in use.steps or ()]
-        if all(step is not None for step in known):
-            step = torch.as_tensor(known[0]).double() * torch.as_tensor(known[1]).double()
-            whole = (weights[use.item.target].double() / step).round().clamp(-(2.0**31), 2.0**31 - 1).to(torch.int32)
+        bias, (of_input, of_weight) = weights[use.item.target], use.steps or (1.0, 1.0)
+        steps = torch.as_tensor(weights.get(of_weight, ()) if isinstance(of_weight, str) else of_weight).double()
+        if steps.numel() in (1, bias.numel()):
+            step = of_input * steps.reshape(-1)
+            whole = (bias.double() / step).round().clamp(-(2.0**31), 2.0**31 - 1).to(torch.int32)
             if not blobs.take_rounded(whole):
                 expected.append((use, whole, step))
     found = []
@@ -275,15 +251,7 @@ def _uses(graph: Graph, instruction: int) -> Iterator[_Use]:
                 plain = _is_plain(uses, node, constants[name], computed)
                 plain = plain and not (graph.backend_id and quantized and _is_bias(constants[name]))
                 steps = None if plain or not graph.backend_id else _steps(uses, node, name)
-                weight = "" if plain or not graph.backend_id else _weight_of_steps(node, name, constants)
-                yield _Use(constants[name], at, bool(graph.backend_id), plain, steps, weight)
-
-
-def _weight_of_steps(node: Node, name: str, constants: Mapping[str, Input]) -> str:
-    grid = grid_arguments(node.target, node.args, node.kwargs) if is_dequantize(node) else None
-    weight = constants.get(converted(node))
-    steps = grid is not None and grid.granularity == "per_channel" and grid.scale == Ref(name)
-    return weight.target if steps and weight is not None else ""
+                yield _Use(constants[name], at, bool(graph.backend_id), plain, steps)
 
 
 def _steps(uses: Uses, node: Node, name: str) -> tuple[float, float | str] | None:

@@ -26,11 +26,12 @@ test("a press in the table zooms; inner rows and their bars are there, the node 
 test("a zoom executes a delegate's payload, so opening the view and walking over its rows asks for none", async () => {
   const view = await openReady();
   await selectDelegate(view);
+  await until(() => view.params("tensor").length === 1);
   const rows = view.all(".etv-row").length;
   for (let row = 0; row < rows; row++) press(view.one(".etv-table"), "ArrowDown");
+  await until(() => view.params("tensor").length === 2);
   press(view.one(".etv-tree"), "Home");
   for (let node = 0; node < rows; node++) press(view.one(".etv-tree"), "ArrowDown");
-  await until(() => view.params("tensor").length > 1);
   expect(view.model.sent.map((message) => message.method)).not.toContain("zoom");
   expect(view.all(".etv-zoom").length).toBeGreaterThan(0);
 });
