@@ -167,13 +167,15 @@ class Analysis:
     def listing(self) -> str:
         """`UsageError` if the files do not hold the program."""
         from etviz.evaluation.operators import as_written
-        from etviz.graph.listing import as_lowered, format_delegated_graph
+        from etviz.graph.listing import format_delegated_graph
+        from etviz.graph.lowered import as_lowered
 
         if self.findings.listing:
             return self.findings.listing
         if self.delegation is None:
-            raise UsageError("the files do not hold the lowered program; give record=, or pte= and etrecord=")
-        return format_delegated_graph(as_lowered(self.graph, as_written))
+            ways = "" if {"pte", "etrecord"} <= set(self.findings.files) else ", or pte= and etrecord="
+            raise UsageError(f"the files do not hold the whole lowered program; give record={ways}")
+        return format_delegated_graph(as_lowered(self.graph, self.findings.edge, as_written))
 
     @during("ranking the rows")
     def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:

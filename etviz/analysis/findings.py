@@ -36,8 +36,9 @@ class Compared:
 class Findings:
     """The facts about one executed program.
 
-    `methods` is empty where only this one can be shown. `complete` compares again with introduced gaps; None where they
-    are there, or can't be. `with_operators` does so with functions of the user's for operators of the reference.
+    `edge` is the ETRecord's graph. `methods` is empty where only this one can be shown. `complete` compares again with
+    introduced gaps; None where they are there, or can't be. `with_operators` does so with functions of the user's for
+    operators of the reference.
     `reference` is the form that total gaps are against, None for the lowered program. `refusals` have partitioners'
     reasons by node, `delegate_info` backends' remarks by lowered module. `program_state` is the `.pte`'s
     `known_files.identity`. `inner_handles` has by delegate call its backend's identifiers, as text, to debug handles;
@@ -50,6 +51,7 @@ class Findings:
     title: str
     method: str
     graph: Graph
+    edge: Graph | None = None
     compared: Compared = Compared()
     methods: Sequence[str] = ()
     complete: Callable[[], Compared] | None = None

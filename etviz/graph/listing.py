@@ -6,17 +6,13 @@ derived from files.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from etviz.graph.ir import LOOPS, Graph, Node, Ref, Tag
 from etviz.graph.uses import Uses, item_of
 
 _INDENT: Final = "  "
-_DELEGATE: Final = "executorch_call_delegate"
-_WRITE: Final = "aten.copy_.default"
+WRITE: Final = "aten.copy_.default"
 
 
 def format_delegated_graph(graph: Graph) -> str:
@@ -25,7 +21,7 @@ def format_delegated_graph(graph: Graph) -> str:
     for item in graph.inputs:
         lines.append(f"{_INDENT}{_placeholder(item.name, uses)}")
     for node in graph.nodes:
-        if node.target == _WRITE or (item_of(node) and not uses.count(node.name)):
+        if node.target == WRITE or (item_of(node) and not uses.count(node.name)):
             continue
         if node.target == "delegate":
             inner = graph.inside(node)
@@ -37,58 +33,6 @@ def format_delegated_graph(graph: Graph) -> str:
     returned = [*(Ref(name) for name in graph.mutations.values()), *graph.outputs]
     lines.append(f"{_INDENT}return ({', '.join(map(_plain, returned))}{',' if len(returned) == 1 else ''})")
     return "\n".join(lines) + "\n"
-
-
-def as_lowered(graph: Graph, by_position: Callable[[str, Any, Any], tuple[list[Any], dict[str, Any]]]) -> Graph:
-    """A graph that was derived from files, as upstream has it after lowering.
-
-    `by_position` orders arguments; constants of delegates and unread items are gone.
-    """
-    uses = Uses(graph)
-    everything = [node.name for part in (graph, *graph.subgraphs.values()) for node in part.nodes]
-    fresh = itertools.count(1 + max((_number(name) for name in everything if name.startswith("getitem")), default=-1))
-    calls = [node.name for node in graph.nodes if node.target == "delegate"]
-    names = {name: f"{_DELEGATE}_{at}" if at else _DELEGATE for at, name in enumerate(calls)}
-    items = {call: [node.name for node in graph.nodes if (item_of(node) or ("",))[0] == call] for call in calls}
-    last_first = [name for call in reversed(calls) for name in items[call]]  # as upstream lowers them
-    names |= {name: f"getitem_{at}" if (at := next(fresh)) else "getitem" for name in last_first}
-    constants = {item.name: at for at, item in enumerate(graph.inputs) if item.kind != "user"}
-    nodes, inside = list[Node](), dict[str, Graph]()
-    for name, inner in graph.subgraphs.items():
-        inputs = inner.inputs
-        if inner.backend_id:
-            inputs = sorted(inputs, key=lambda item: constants.get(item.name, len(constants)))
-        inside[name] = replace(inner, inputs=inputs, nodes=[_in_order(node, by_position) for node in inner.nodes])
-    for node in graph.nodes:
-        if node.target != _WRITE and (item_of(node) is None or uses.count(node.name)):
-            nodes.append(_renamed(_in_order(node, by_position), names))
-    inputs = [item for item in graph.inputs if item.kind == "user" or uses.count(item.name)]
-    mutations = {target: names.get(name, name) for target, name in graph.mutations.items()}
-    outputs = [_with_names(value, names) for value in graph.outputs]
-    return replace(graph, inputs=inputs, nodes=nodes, subgraphs=inside, mutations=mutations, outputs=outputs)
-
-
-def _number(name: str) -> int:
-    last = name.rpartition("_")[2]
-    return int(last) if last.isdecimal() else 0
-
-
-def _in_order(node: Node, by_position: Callable[[str, Any, Any], tuple[list[Any], dict[str, Any]]]) -> Node:
-    if not node.kwargs or "." not in node.target:
-        return node
-    args, kwargs = by_position(node.target, node.args, node.kwargs)
-    return replace(node, args=tuple(args), kwargs=kwargs)
-
-
-def _renamed(node: Node, names: Mapping[str, str]) -> Node:
-    args, kwargs = _with_names(node.args, names), {key: _with_names(value, names) for key, value in node.kwargs.items()}
-    return replace(node, name=names.get(node.name, node.name), args=args, kwargs=kwargs)
-
-
-def _with_names(value: Any, names: Mapping[str, str]) -> Any:
-    if isinstance(value, Ref):
-        return Ref(names.get(value.name, value.name))
-    return type(value)(_with_names(item, names) for item in value) if isinstance(value, (list, tuple)) else value
 
 
 def _inside(graph: Graph) -> list[str]:

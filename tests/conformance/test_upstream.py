@@ -16,9 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.devtools.inspector import Event
+from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.backend.utils import format_delegated_graph
-from torch import Tensor
+from torch import Tensor, nn
+from torch.export import export
 
 import etviz
 from etviz.analysis.profile import durations
@@ -26,9 +29,10 @@ from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.record.etrecord import ETRecord
 from etviz.errors import UsageError
 from etviz.graph.listing import format_delegated_graph as listing
+from etviz.pipeline.execute import execute
 from tests.conformance.cases import Case, assert_same_events, load, rerun, timed, upstream
 from tests.oracles import same
-from tests.programs import Executed
+from tests.programs import FILES, Encoder, Executed
 
 Cases = Callable[[str], Case]
 Programs = Callable[[str], Executed]
@@ -105,18 +109,67 @@ def test_the_delegated_graph_as_text(name: str, executed: Programs) -> None:
 
 @pytest.mark.parametrize("name", ["plain_cnn", "residual_cnn", "digits_int8", "many_outputs", "counter", "encoder"])
 def test_the_delegated_graph_from_pte_and_etrecord(name: str, executed: Programs, tmp_path: Path) -> None:
-    """Upstream's lines, names and numbers of users; an ETRecord orders nodes that do not depend on each other anew."""
     program = executed(name)
     kinds = ("etdump", "etrecord", "debug_buffer", "pte")
     files: dict[str, Any] = {
         kind: shutil.copy(program.path(kind), tmp_path / program.path(kind).name) for kind in kinds
     }
     found = etviz.load(**files, inputs=program.inputs).format_delegated_graph()
-    expected = format_delegated_graph(program.edge.graph_module)
-    assert sorted(found.splitlines()) == sorted(expected.splitlines())
-    assert [line for line in found.splitlines() if "call_delegate" in line or "backend_id" in line] == [
-        line for line in expected.splitlines() if "call_delegate" in line or "backend_id" in line
-    ]
+    assert found == format_delegated_graph(program.edge.graph_module)
+
+
+class Parted(nn.Module):
+    """Delegates with weights in common, views, and values that do not depend on each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        left, right = self.first(x).cumsum(-1), torch.sin(self.second(x))
+        both = self.third(self.norm(left)) + right
+        turned = left.view(2, 2, 4).transpose(0, 1).reshape(-1)
+        return torch.relu(both) + left, turned, torch.cumsum(both * right, 0), torch.topk(self.first(both), 2)[0]
+
+
+class Recurrent(nn.Module):
+    """Three steps, whose weights are the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps, self.head = nn.LSTM(6, 8, batch_first=True), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.steps(x)[0][:, -1])
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "by_operator"),
+    [
+        (Parted, (2, 8), False),
+        (Parted, (2, 8), True),
+        (Recurrent, (1, 3, 6), False),
+        (Encoder, (1, 6, 16), True),
+    ],
+)
+def test_the_order_in_which_upstream_lowers(
+    model: type[nn.Module], shape: tuple[int, ...], by_operator: bool, tmp_path: Path
+) -> None:
+    """Partitions by operator are lowered from the first to the last, merged ones the other way round."""
+    x = torch.randn(shape)
+    partitioner: Any = [XnnpackPartitioner(per_op_mode=by_operator)]
+    edge = to_edge_transform_and_lower(export(model().eval(), (x,)), partitioner=partitioner, generate_etrecord=True)
+    expected = format_delegated_graph(edge.exported_program().graph_module)
+    manager = edge.to_executorch()
+    manager.save(str(tmp_path / FILES["pte"]))
+    manager.get_etrecord().save(str(tmp_path / FILES["etrecord"]))
+    execute(tmp_path / FILES["pte"], [[x]], workdir=tmp_path)
+    kinds = ("etdump", "etrecord", "debug_buffer", "pte")
+    files: dict[str, Any] = {kind: tmp_path / FILES[kind] for kind in kinds}
+    found = etviz.load(**files, inputs=(x,))
+    assert expected.count("backend_id") > 1
+    assert found.format_delegated_graph() == expected
 
 
 def test_the_delegated_graph_of_a_program_that_was_emitted(executed: Programs, case: Cases) -> None:
