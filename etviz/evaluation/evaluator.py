@@ -214,7 +214,8 @@ class Evaluator(GraphInterpreter):
             return args[1].to(args[0].dtype).expand_as(args[0]).clone()
         if self._unpacked.holds(graph, node):
             weight = self._streamed(graph, node, args, kwargs)
-            return weight or self._unpacked.value(graph, node, partial(self._unpack, node, args, kwargs))
+            given = [*args, *kwargs.values()]
+            return weight or self._unpacked.value(graph, node, given, partial(self._unpack, node, args, kwargs))
         if self.rounding is None:
             return self._compute(node.target, args, kwargs)
         return self.rounding.call(self._compute, node, args, kwargs, delegated=graph.is_delegated(node))

@@ -51,12 +51,12 @@ def elements(meta: Meta | None) -> int | None:
 
 
 class Unpacked:
-    """The last dequantized weights."""
+    """The last dequantized weights, each for the value that it was made from."""
 
     def __init__(self) -> None:
         self._names: dict[int, tuple[Graph, frozenset[str]]] = {}
         self._streamed: dict[int, tuple[Graph, frozenset[str]]] = {}
-        self._values: OrderedDict[int, tuple[Node, Any]] = OrderedDict()
+        self._values: OrderedDict[int, tuple[Node, Any, weakref.ref[Any] | None]] = OrderedDict()
         self._size = 0
         self._buffers = Buffers.shared()  # kept for all of them while there are evaluations
         self._alive: dict[int, tuple[Graph, Node, weakref.ref[Any]]] = {}
@@ -66,17 +66,25 @@ class Unpacked:
             self._names[id(graph)] = graph, unpacked_weights(graph)  # the graph is kept, so its id stays its own
         return node.name in self._names[id(graph)][1]
 
-    def value(self, graph: Graph, node: Node, compute: Callable[[], Any]) -> Any:
+    def before(self, graph: Graph, node: Node) -> list[str]:
+        """The dequantized weights that such a node rearranges, which may be the runtime's, or be substituted."""
+        return [name for name in node.reads() if name in self._names[id(graph)][1]]
+
+    def value(self, graph: Graph, node: Node, given: Sequence[Any], compute: Callable[[], Any]) -> Any:
+        source = next((item for item in given if isinstance(item, torch.Tensor)), None)
+        source = source if self.before(graph, node) else None
         kept = self._values.get(id(node))
-        if kept is not None:
+        if kept is not None and (kept[2] is None if source is None else kept[2] is not None and kept[2]() is source):
             self._values.move_to_end(id(node))
             return kept[1]
+        if kept is not None:
+            self._size -= nbytes(self._values.pop(id(node))[1])
         value = compute()
         self._alive = {key: item for key, item in self._alive.items() if item[2]() is not None}
         self._alive[id(node)] = graph, node, weakref.ref(value)
         if nbytes(value) <= _KEPT:
             self._make_room(nbytes(value))
-            self._values[id(node)] = node, value
+            self._values[id(node)] = node, value, None if source is None else weakref.ref(source)
             self._size += nbytes(value)
         return value
 

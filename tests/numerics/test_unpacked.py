@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
+import etviz
 from etviz.evaluation.buffers import Buffers
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.limits import Limits
@@ -15,6 +18,7 @@ from etviz.evaluation.operators import resolve
 from etviz.evaluation.unpacked import Unpacked
 from etviz.explain.attribution.float64 import Float64
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
+from tests.numerics.test_hypotheses import run_against
 
 ROWS, COLUMNS = 1024, 1056
 
@@ -202,3 +206,41 @@ def test_tables_are_not_widened_when_rows_are_taken_out() -> None:
         assert float64.constants["w"].dtype == dtype
         (found,) = float64.call(graph, [torch.tensor([3, 1])])
         assert torch.equal(found, table[[3, 1]].double())
+
+
+class Rearranged(nn.Module):
+    """A product whose weight is dequantized, then transposed: the second operator reads what the first one gave."""
+
+    def __init__(self, sign: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        numbers = torch.randint(-100, 100, (6, 8), dtype=torch.int8)
+        numbers[2] *= sign
+        self.register_buffer("numbers", numbers)
+        self.register_buffer("scales", scales(6))
+        self.register_buffer("zeros", torch.zeros(6, dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = torch.ops.quantized_decomposed.dequantize_per_channel(
+            self.numbers, self.scales, self.zeros, 0, -127, 127, torch.int8
+        )
+        return torch.sin(x @ weight.t().contiguous())
+
+
+def test_what_rearranges_a_wrong_weight_is_not_blamed_and_the_weight_is_proved(tmp_path: Path) -> None:
+    inputs = (torch.randn(3, 8),)
+    run_against(Rearranged(-1), Rearranged(1), inputs, tmp_path)
+    found = etviz.load(
+        tmp_path / "wrong/etdump.etdp",
+        etrecord=tmp_path / "right/etrecord.bin",
+        debug_buffer=tmp_path / "wrong/debug_buffer.bin",
+        record=tmp_path / "adopted.etviz",
+        pte=tmp_path / "wrong/model.pte",
+        inputs=inputs,
+    )
+    blamed = found.gaps.index[found.gaps["introduced_severity"] > 1].tolist()
+    assert [found.gaps["op"][row] for row in blamed] == ["quantized_decomposed::dequantize_per_channel.out"]
+    assert found.attribution()["share"][blamed[0]] == pytest.approx(1, abs=1e-3)
+    proved = found.what_if(blamed[0])
+    assert proved.before["rmse"][0] > 0.1
+    assert proved.after["rmse"][0] < 1e-6

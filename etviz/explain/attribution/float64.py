@@ -127,7 +127,10 @@ class Float64(GraphInterpreter):
             self._walk(inner, given, len(inner.nodes))
             return [self._ended(inner, lane) for lane in given]
         if self._unpacked.holds(graph, node):
-            return [self._value(graph, node, lanes[0])] * len(lanes)
+            before = self._unpacked.before(graph, node)
+            if all(lane.env[name] is lanes[0].env[name] for lane in lanes for name in before):
+                return [self._value(graph, node, lanes[0])] * len(lanes)
+            return [self._value(graph, node, lane) for lane in lanes]
         if len(lanes) > 1 and node.target in _PRODUCTS:
             given = [_by_place(node, *self.arguments(lane.env, node)) for lane in lanes]
             if (weight := weight_of(node.target, given[0], {})) is not None:
@@ -194,7 +197,8 @@ class Float64(GraphInterpreter):
     def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if self._unpacked.holds(graph, node):
             weight = self._streamed(graph, node, args, kwargs)
-            return weight or self._unpacked.value(graph, node, partial(self._unpack, graph, node, args, kwargs))
+            given = [*args, *kwargs.values()]
+            return weight or self._unpacked.value(graph, node, given, partial(self._unpack, graph, node, args, kwargs))
         if (weight := weight_of(node.target, args, kwargs)) is not None:
             return self._products(weight, [_by_place(node, args, kwargs)])[0]
         return self._compute(graph, node, args, kwargs)
