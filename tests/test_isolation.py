@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ import pandas as pd
 import pytest
 import torch
 from executorch.devtools import Inspector
+from executorch.exir._serialize._program import deserialize_pte_binary
 
 import etviz
 from etviz.artifacts import known_files
@@ -22,6 +25,7 @@ from etviz.artifacts.known_files import is_known, note_written
 from etviz.errors import ArtifactError, ExecutionError, UsageError
 from etviz.loading import foreign as wall
 from etviz.pipeline import service
+from etviz.pipeline.execute import execute
 from etviz.pipeline.parcel import Known, Packer, Unpacker
 from etviz.pipeline.worker import Worker
 from tests.fuzz.test_crafted import node, with_graph
@@ -384,3 +388,19 @@ def test_a_misspelt_isolation_is_refused(state: Path, monkeypatch: pytest.Monkey
     code = "import etviz; etviz.options.isolation"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert "ETVIZ_ISOLATION must be auto or always or never, found 'allways'" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits it so")
+def test_a_program_of_others_takes_no_more_memory_than_is_free(executed: Make, tmp_path: Path) -> None:
+    """The runtime fills the planned memory with zeros, whatever size a file of some kilobytes plans."""
+    program = executed("encoder")
+    content = bytearray(program.path("pte").read_bytes())
+    read: Any = deserialize_pte_binary(bytes(content))
+    sizes = getattr(read, "program", read).execution_plan[0].non_const_buffer_sizes
+    (free,) = re.findall(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    at = content.index(struct.pack(f"<{len(sizes)}q", *sizes)) + 8
+    content[at : at + 8] = struct.pack("<q", 1024 * int(free) * 4 // 5 // 16 * 16)
+    (tmp_path / "model.pte").write_bytes(content)
+    with pytest.raises(ExecutionError):
+        execute(tmp_path / "model.pte", [program.inputs], workdir=tmp_path)
+    assert execute(program.path("pte"), [program.inputs], workdir=tmp_path).outputs

@@ -5,6 +5,7 @@ Requests come as JSON, tensors as torch files, read with ``weights_only=True``.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import traceback
@@ -45,7 +46,8 @@ def main(connection: int, parent: int) -> None:
 def _run(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
     from etviz.upstream.runtime import Runtime, Verification
 
-    return run_program(Runtime, Verification, request, step)
+    with spared_memory() if request["foreign"] else contextlib.nullcontext():
+        return run_program(Runtime, Verification, request, step)
 
 
 def _inside(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import torch
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import ETDump, read_etdump
 from etviz.artifacts.files import room_for, whole_files
-from etviz.artifacts.known_files import identity, note_written
+from etviz.artifacts.known_files import identity, is_known, note_written
 from etviz.artifacts.program.logged import debug_buffer_bytes
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
@@ -159,7 +159,8 @@ def time_again(
 
 
 def _request(pte: PathLike, method: str, namespaces: list[str]) -> dict[str, Any]:
-    return {"work": "run", "pte": str(Path(pte).absolute()), "method": method, "namespaces": namespaces}
+    whole = {"pte": str(Path(pte).absolute()), "method": method, "namespaces": namespaces}
+    return {"work": "run", "foreign": not is_known([pte]), **whole}
 
 
 def _needs(pte: PathLike, method: str) -> tuple[int, list[str]]:
