@@ -218,11 +218,12 @@ def _watch(spare: int) -> threading.Event | None:
 
 
 def _peak() -> int:
-    return (
-        0
-        if resource is None
-        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    )
+    """Bytes; Linux hands the parent's peak to a new process, but not in its own status."""
+    with contextlib.suppress(OSError, KeyError, ValueError):
+        return _numbers("/proc/self/status")["VmHWM"]
+    if resource is None:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _free() -> int:
