@@ -23,7 +23,7 @@ from etviz.loading import foreign as wall
 from etviz.pipeline.lower import lower
 from etviz.pipeline.relower import BackendRefusedError
 from tests.calls.decoders import Decoder, driver
-from tests.fuzz.test_crafted import rewrite, with_graph
+from tests.fuzz.test_crafted import rewrite, with_graph, with_record
 from tests.programs import Executed
 from tests.test_isolation import copies
 from tests.test_values_not_caches import INSIDE, MEMBERS, QUANTIZED, delegate_of
@@ -99,14 +99,7 @@ def _first_relu(graph: dict[str, Any]) -> None:
 
 
 def _float_model(source: Path, target: Path) -> Path:
-    def edit(name: str, data: bytes) -> bytes:
-        if name != "record.json":
-            return data
-        body = json.loads(data)
-        _first_relu(body["references"][0][1])
-        return json.dumps(body).encode()
-
-    return rewrite(source, target, edit)
+    return with_record(source, target, lambda body: _first_relu(body["references"][0][1]))
 
 
 def _stage(member: str) -> Callable[[Path, Path], Path]:

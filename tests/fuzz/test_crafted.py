@@ -32,17 +32,22 @@ def rewrite(source: Path, target: Path, change: Callable[[str, bytes], bytes], p
     return target
 
 
-def with_graph(source: Path, target: Path, change: Callable[[dict[str, Any]], None]) -> Path:
-    """A record whose method's graph is changed."""
+def with_record(source: Path, target: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """A record whose JSON is changed."""
 
     def edit(name: str, data: bytes) -> bytes:
         if name != "record.json":
             return data
         body = json.loads(data)
-        change(body["graphs"][0][1])
+        change(body)
         return json.dumps(body).encode()
 
     return rewrite(source, target, edit)
+
+
+def with_graph(source: Path, target: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """A record whose method's graph is changed."""
+    return with_record(source, target, lambda body: change(body["graphs"][0][1]))
 
 
 def node(name: str, target: str, args: list[Any], subgraphs: Sequence[str] = ()) -> list[Any]:
