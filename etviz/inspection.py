@@ -92,6 +92,11 @@ class Inspection(Shown):
         """Each final output against the reference: all metrics, `close` (share within tolerance), `allclose`."""
         return self.analysis.tables.outputs.copy()
 
+    @property
+    def run_outputs(self) -> list[list[Any]]:
+        """What each execution returned, as it was logged; also without a reference."""
+        return [copy.deepcopy(list(run.comparison.runtime_outputs)) for run in self.analysis.tables.compared.runs]
+
     @during("finding a row")
     def row(self, row: Any) -> Row:
         """One row: its tensors, histogram, error map, zoom, what-if and repro."""
@@ -105,9 +110,8 @@ class Inspection(Shown):
     def format_delegated_graph(self) -> str:
         """The lowered program as text, delegates unfolded.
 
-        It is upstream's where `etviz.debug` lowered the model. An ETRecord does not keep the order of independent
-        nodes. From a record of another pipeline, nodes have the numbers of the emitted program. Raises `UsageError` if
-        the files do not hold the program.
+        It is upstream's text, but for several partitioners of one backend. Without an ETRecord, `etviz.record` has the
+        names of the emitted program only. Raises `UsageError` if the files do not hold the program.
         """
         return self.analysis.listing
 

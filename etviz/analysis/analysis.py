@@ -170,12 +170,11 @@ class Analysis:
         from etviz.graph.listing import format_delegated_graph
         from etviz.graph.lowered import as_lowered
 
-        if self.findings.listing:
-            return self.findings.listing
         if self.delegation is None:
             ways = "" if {"pte", "etrecord"} <= set(self.findings.files) else ", or pte= and etrecord="
             raise UsageError(f"the files do not hold the whole lowered program; give record={ways}")
-        return format_delegated_graph(as_lowered(self.graph, self.findings.edge, as_written))
+        known = self.findings.listing() if self.findings.listing is not None else ""
+        return known or format_delegated_graph(as_lowered(self.graph, None, as_written))
 
     @during("ranking the rows")
     def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:

@@ -36,7 +36,7 @@ class Compared:
 class Findings:
     """The facts about one executed program.
 
-    `edge` is the ETRecord's graph. `methods` is empty where only this one can be shown. `complete` compares again with
+    `listing` gives the delegated graph as upstream prints it. `methods` is empty where only this one can be shown. `complete` compares again with
     introduced gaps; None where they are there, or can't be. `with_operators` does so with functions of the user's for
     operators of the reference.
     `reference` is the form that total gaps are against, None for the lowered program. `refusals` have partitioners'
@@ -51,7 +51,6 @@ class Findings:
     title: str
     method: str
     graph: Graph
-    edge: Graph | None = None
     compared: Compared = Compared()
     methods: Sequence[str] = ()
     complete: Callable[[], Compared] | None = None
@@ -60,7 +59,7 @@ class Findings:
     latency: Mapping[int, float] = field(default_factory=dict)
     profile: Profile = field(default_factory=Profile)
     delegation: Delegation | None = None
-    listing: str = ""
+    listing: Callable[[], str] | None = None
     refusals: Mapping[str, str] = field(default_factory=dict)
     delegate_info: Mapping[str, Any] = field(default_factory=dict)
     constants: tuple[Difference, ...] = ()

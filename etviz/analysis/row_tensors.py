@@ -116,8 +116,8 @@ class RowTensors:
         if reference is None or runtime is None:
             what = "reference" if reference is None else "runtime"
             raise UsageError(
-                f"output {at} of event block {row['event_block']} has no {what} tensor; export.tensors(folder) writes "
-                "the tensors that there are"
+                f"output {at} of event block {row['event_block']} has no {what} tensor; run_outputs has "
+                "what each execution returned"
             )
         return reference, runtime
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from etviz.graph.ir import LOOPS, Graph, Node, Ref, Tag
+from etviz.graph.ir import CONTROL, Graph, Node, Ref, Tag
 from etviz.graph.uses import Uses, item_of
 
 _INDENT: Final = "  "
 WRITE: Final = "aten.copy_.default"
+BODY: Final = "get_attr"
+"""Target of a branch or a loop's body, which the node after it reads."""
 
 
 def format_delegated_graph(graph: Graph) -> str:
@@ -29,6 +31,9 @@ def format_delegated_graph(graph: Graph) -> str:
             lines.append(f"{_INDENT * 2}backend_id: {inner.backend_id}")
             lines.append(f"{_INDENT * 2}lowered graph():")
             lines.extend(f"{_INDENT * 3}{line}" for line in _inside(inner))
+        if node.target == BODY:
+            lines.append(f"{_INDENT}%{node.name} : [num_users={uses.count(node.name)}] = get_attr[target={node.name}]")
+            continue
         lines.append(f"{_INDENT}{_call(node, uses)}")
     returned = [*(Ref(name) for name in graph.mutations.values()), *graph.outputs]
     lines.append(f"{_INDENT}return ({', '.join(map(_plain, returned))}{',' if len(returned) == 1 else ''})")
@@ -51,10 +56,6 @@ def _call(node: Node, uses: Uses) -> str:
     args = list(node.args)
     if node.target == "delegate":
         args.insert(0, Ref(node.subgraphs[0]))
-    elif node.target == "cond":
-        args = [args[0], *(Ref(name) for name in node.subgraphs), list(args[1])]
-    elif node.target in LOOPS:
-        args = [Ref(node.subgraphs[0]), *args[node.target == "map" :]]
     inside = ", ".join(_text(arg) for arg in args) + ("," if len(args) == 1 else "")
     kwargs = ", ".join(f"{name}: {_text(value)}" for name, value in node.kwargs.items())
     return (
@@ -66,10 +67,8 @@ def _call(node: Node, uses: Uses) -> str:
 def _target(target: str) -> str:
     if target == "delegate":
         return "torch.ops.higher_order.executorch_call_delegate"
-    if target == "cond":
-        return "torch.ops.higher_order.cond"
-    if target in LOOPS:
-        return f"torch.ops.higher_order.{'map_impl' if target == 'map' else target}"
+    if target in CONTROL:
+        return f"torch.ops.higher_order.{own_name(target)}"
     if target == "getitem":
         return "operator.getitem"
     if target.startswith("py."):
@@ -87,6 +86,11 @@ def _text(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_text, value))}{',' if len(value) == 1 else ''})"
     return str(value)
+
+
+def own_name(target: str) -> str:
+    """Upstream's name of one of `CONTROL`."""
+    return "map_impl" if target == "map" else target
 
 
 def _plain(value: Any) -> str:

@@ -6,13 +6,13 @@ Upstream lowers one delegate after the other and sorts the whole graph anew for 
 from __future__ import annotations
 
 import itertools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from etviz.graph.ir import Graph, Input, Node, Ref
-from etviz.graph.listing import WRITE
+from etviz.graph.ir import CONTROL, Graph, Input, Node, Ref
+from etviz.graph.listing import BODY, WRITE, own_name
 from etviz.graph.uses import Uses, item_of
 
 _DELEGATE: Final = "executorch_call_delegate"
@@ -25,13 +25,14 @@ def as_lowered(
 
     `by_position` orders arguments; constants of delegates and unread items are gone.
     """
-    uses = Uses(graph)
+    bodies = _bodies(edge or graph)
+    graph, uses = _with_bodies(graph, bodies), Uses(graph)
     kept = [node for node in graph.nodes if node.target != WRITE and (item_of(node) is None or uses.count(node.name))]
     calls = {node.name: graph.inside(node) for node in kept if node.target == "delegate"}
     items = {call: [node.name for node in kept if (item_of(node) or ("",))[0] == call] for call in calls}
     insides, inputs = {call: calls[call].nodes for call in reversed(calls)}, graph.inputs
     if edge is not None:
-        edge = _with_copies(edge, calls)
+        edge = _with_copies(_with_bodies(edge, bodies), calls)
         (kept, insides), inputs = _sorted(edge, calls, kept), edge.inputs
     everything = [node.name for part in (kept, *insides.values()) for node in part]
     fresh = itertools.count(1 + max((_number(name) for name in everything if name.startswith("getitem")), default=-1))
@@ -51,6 +52,32 @@ def as_lowered(
     made = replace(graph, nodes=kept, subgraphs=inside, mutations=mutations, outputs=outputs)
     uses, taken = Uses(made), {name for nodes in insides.values() for node in nodes for name in node.reads()}
     return replace(made, inputs=[i for i in inputs if i.kind == "user" or i.name not in taken or uses.count(i.name)])
+
+
+def _bodies(graph: Graph) -> dict[str, tuple[str, list[str]]]:
+    """By branch and loop, the names that upstream gives to it and to what it runs, in their order."""
+    number, seen, found = itertools.count(), Counter[str](), dict[str, tuple[str, list[str]]]()
+    for node in graph.nodes:
+        if node.target in CONTROL:
+            name = own_name(node.target)
+            numbered = f"{name}_{seen[name]}" if seen[name] else name
+            found[node.name] = numbered, [f"submodule_{next(number)}" for _ in node.subgraphs]
+            seen[name] += 1
+    return found
+
+
+def _with_bodies(graph: Graph, bodies: Mapping[str, tuple[str, list[str]]]) -> Graph:
+    nodes = list[Node]()
+    for node in graph.nodes:
+        if node.name in bodies:
+            own, args = list(map(Ref, bodies[node.name][1])), node.args
+            args = (args[0], *own, list(args[1])) if node.target == "cond" else (*own, *args[node.target == "map" :])
+            nodes.extend(Node(body.name, BODY) for body in own)
+            node = replace(node, args=args)
+        nodes.append(node)
+    names = {name: own for name, (own, _) in bodies.items()}
+    outputs = [_with_names(value, names) for value in graph.outputs]
+    return replace(graph, nodes=[_renamed(node, names) for node in nodes], outputs=outputs)
 
 
 def _with_copies(edge: Graph, calls: dict[str, Graph]) -> Graph:

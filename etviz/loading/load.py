@@ -114,7 +114,6 @@ def read(
         method=chosen,
         methods=artifacts.methods,
         graph=paired.graph,
-        edge=paired.edge,
         compared=compared,
         complete=complete,
         with_operators=(lambda own: compare(introduced=True, own=own)) if compared.runs and not missing else None,

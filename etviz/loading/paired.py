@@ -13,6 +13,8 @@ from etviz.artifacts.program.xnnpack_payload import origins
 from etviz.artifacts.record.record_file import LISTINGS, REFUSALS
 from etviz.errors import ArtifactError, PairingError
 from etviz.graph.delegation import Delegation, count_nodes
+from etviz.graph.listing import format_delegated_graph
+from etviz.graph.lowered import as_lowered
 from etviz.graph.quantize_ops import is_conversion
 from etviz.pairing.derive import derive
 from etviz.pairing.handles import agreement
@@ -121,10 +123,18 @@ class Paired:
             return Delegation.from_counts(count_nodes(self.graph))
         return None
 
-    @property
     def listing(self) -> str:
-        record = self.artifacts.record
-        return record.extra.get(LISTINGS, {}).get(self.method, "") if record is not None else ""
+        """The delegated graph as upstream prints it; empty if the files do not tell its names."""
+        from etviz.evaluation.operators import as_written
+
+        record, graph, edge = self.artifacts.record, self.graph, self.edge
+        if record is not None:
+            if text := record.extra.get(LISTINGS, {}).get(self.method, ""):
+                return text
+            graph, edge, pairing = _graph(replace(self.artifacts, record=None), self.method, ())
+            if pairing != DERIVED or not is_complete(graph):
+                return ""
+        return format_delegated_graph(as_lowered(graph, edge, as_written))
 
     @property
     def refusals(self) -> dict[str, str]:

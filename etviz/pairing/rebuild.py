@@ -83,7 +83,8 @@ def _operator(values: EdgeValues, node: Node) -> list[Node]:
 
 
 def _lowered(graph: Graph, method: Method, call: Instruction) -> Graph:
-    inner = Graph(f"lowered_module_{len(graph.subgraphs)}", backend_id=method.backend(call) or "")
+    number = sum(bool(known.backend_id) for known in graph.subgraphs.values())
+    inner = Graph(f"lowered_module_{number}", backend_id=method.backend(call) or "")
     if call.delegate is not None and call.delegate < len(method.compile_specs):
         inner.compile_specs = list(method.compile_specs[call.delegate])
     graph.subgraphs[inner.name] = inner

@@ -105,8 +105,12 @@ def test_what_can_t_be_compared_is_named(runs: dict[str, Run], alone: tuple[etvi
 
 def test_final_outputs_are_listed(alone: tuple[etviz.Inspection, Path, Path], runs: dict[str, Run]) -> None:
     outputs = alone[0].outputs
-    with pytest.raises(UsageError, match=r"no reference tensor; export.tensors\(folder\) writes"):
+    with pytest.raises(UsageError, match="no reference tensor; run_outputs has what"):
         alone[0].tensors(outputs.iloc[0])
+    (returned,) = alone[0].run_outputs
+    assert all(map(torch.equal, returned, runs["partly"].outputs[0]))
+    returned[0].zero_()
+    assert torch.equal(alone[0].run_outputs[0][0], runs["partly"].outputs[0][0])
     with pytest.raises(UsageError, match="preprocessing must be a function of an identifier and a tensor, found int"):
         etviz.load(alone[1], preprocessing=3)  # pyright: ignore[reportArgumentType]
     assert [tuple(shape) for shape in outputs["shape"]] == [tuple(value.shape) for value in runs["partly"].outputs[0]]

@@ -21,6 +21,7 @@ from executorch.devtools.inspector import Event
 from executorch.exir import to_edge_transform_and_lower
 from executorch.exir.backend.utils import format_delegated_graph
 from torch import Tensor, nn
+from torch._higher_order_ops.map import map as upstream_map
 from torch.export import export
 
 import etviz
@@ -36,6 +37,7 @@ from tests.programs import FILES, Encoder, Executed
 
 Cases = Callable[[str], Case]
 Programs = Callable[[str], Executed]
+map_rows: Any = upstream_map  # which is annotated for no more than a tensor that is mapped
 MIXED = ("encoder", "residual_cnn", "many_outputs", "plain_cnn")
 
 
@@ -144,9 +146,22 @@ class Recurrent(nn.Module):
         return self.head(self.steps(x)[0][:, -1])
 
 
+class Branched(nn.Module):
+    """A branch and a loop, each between delegates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        chosen = torch.cond(x.sum() > 0, torch.sin, torch.cos, (self.first(x),))
+        return self.last(map_rows(lambda row, other: (row + other).sin(), self.last(chosen), torch.ones(4)))
+
+
 @pytest.mark.parametrize(
     ("model", "shape", "by_operator"),
     [
+        (Branched, (2, 4), False),
         (Parted, (2, 8), False),
         (Parted, (2, 8), True),
         (Recurrent, (1, 3, 6), False),
@@ -170,6 +185,10 @@ def test_the_order_in_which_upstream_lowers(
     found = etviz.load(**files, inputs=(x,))
     assert expected.count("backend_id") > 1
     assert found.format_delegated_graph() == expected
+    etviz.record(edge, manager, tmp_path / "model.etviz")
+    exact = etviz.load(**files, inputs=(x,))
+    assert set(exact.gaps["pairing"]) == {"exact"}
+    assert exact.format_delegated_graph() == expected
 
 
 def test_the_delegated_graph_of_a_program_that_was_emitted(executed: Programs, case: Cases) -> None:

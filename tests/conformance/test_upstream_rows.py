@@ -502,6 +502,7 @@ def test_outputs_are_those_of_the_event_block(both: Both, tmp_path: Path) -> Non
         assert isinstance(logged, Tensor)
         assert same(both.found.tensors(row)[1], logged)
         assert row["matches"]
+        assert same(both.found.run_outputs[0][int(row["output"])], logged)
     assert both.found.summary().startswith("The final output matches the reference")
     only = etviz.load(
         etrecord=both.case.path("etrecord"), pte=both.case.path("pte"), inputs=both.inputs, outputs=[block.run_output]
