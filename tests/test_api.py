@@ -18,7 +18,8 @@ from etviz.errors import ArtifactError, EtvizError, ExecutionError, PairingError
 from tests.programs import Executed
 
 MEMBERS = (
-    "gaps coverage outputs worst summary diagnosis first_divergence tensors zoom look_inside what_if against ladder "
+    "gaps coverage outputs run_outputs worst summary diagnosis first_divergence tensors zoom look_inside what_if "
+    "against ladder "
     "attribution quantization compute_introduced introduced selected events delegation format_delegated_graph "
     "module_total tree methods method repro widget show to_html plot export time row analysis view observe"
 )

@@ -27,6 +27,7 @@ MEMBERS: dict[str, Ask] = {
     "gaps": lambda item: item.gaps,
     "coverage": lambda item: item.coverage,
     "outputs": lambda item: item.outputs,
+    "run_outputs": lambda item: item.run_outputs,
     "delegation": lambda item: item.delegation,
     "format_delegated_graph": lambda item: item.format_delegated_graph(),
     "tree": lambda item: repr(item.tree),

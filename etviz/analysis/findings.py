@@ -36,9 +36,9 @@ class Compared:
 class Findings:
     """The facts about one executed program.
 
-    `listing` gives the delegated graph as upstream prints it. `methods` is empty where only this one can be shown. `complete` compares again with
-    introduced gaps; None where they are there, or can't be. `with_operators` does so with functions of the user's for
-    operators of the reference.
+    `listing` gives the delegated graph as upstream prints it. `methods` is empty where only this one can be shown.
+    `complete` compares again with introduced gaps; None where they are there, or can't be. `with_operators` does so
+    with functions of the user's for operators of the reference.
     `reference` is the form that total gaps are against, None for the lowered program. `refusals` have partitioners'
     reasons by node, `delegate_info` backends' remarks by lowered module. `program_state` is the `.pte`'s
     `known_files.identity`. `inner_handles` has by delegate call its backend's identifiers, as text, to debug handles;
