@@ -153,6 +153,7 @@ def test_histograms_of_both(executed: Make, portable: etviz.Inspection) -> None:
     row = compared.table.dropna(subset=["row.portable", "row.xnnpack"]).iloc[-1]
     answer, buffers = build_tensor(compared.view.analysis, int(row["row.portable"]), beside=compared.view.beside)
     (found,) = answer["beside"]
+    assert answer["label"] == "portable"
     edges = np.frombuffer(buffers[answer["edges"]["buffer"]])
     counts = np.frombuffer(buffers[found["runtime"]["buffer"]], found["runtime"]["dtype"])
     runtime = other.tensors(int(row["row.xnnpack"]))[1].numpy()

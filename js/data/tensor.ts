@@ -41,6 +41,8 @@ export interface TensorFacts {
   edges: Float64Array;
   reference: Float64Array | null;
   runtime: Float64Array;
+  /** What the run is called: beside other programs, as its program. */
+  label: string;
   /** Counts of the same operator's values in the programs beside; so many are beyond the bins. */
   beside: { label: string; counts: Float64Array; beyond: number }[];
   errorEdges: Float64Array | null;
@@ -132,6 +134,7 @@ function decodeTensor({ result: wire, buffers }: Answer<WireTensor>): TensorFact
     edges: decodeFloats(wire.edges, buffers),
     reference: optional(wire.reference),
     runtime: decodeFloats(wire.runtime, buffers),
+    label: wire.label ?? "runtime",
     beside: (wire.beside ?? []).map(({ label, runtime, beyond }) => ({ label, counts: decodeFloats(runtime, buffers), beyond })),
     errorEdges: optional(wire.error_edges),
     error: optional(wire.error),

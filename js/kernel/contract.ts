@@ -287,6 +287,7 @@ export interface WireTensor {
   row: number;
   elements: number;
   reference_missing: string | null;
+  label?: string;
   /** The same operator's values in the programs beside, over the same bins; `beyond` are in none. */
   beside?: { label: string; runtime: Values; beyond: number }[];
   edges: Values;

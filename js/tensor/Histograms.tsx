@@ -137,11 +137,12 @@ const SCALES = [
 ];
 
 function valueSeries(facts: TensorFacts): Series[] {
-  const runtime: Series = { name: "runtime", counts: facts.runtime, tone: "runtime", filled: false };
-  if (!facts.reference) return [{ ...runtime, filled: true }];
-  const float = facts.quantization?.float;
-  const name = float ? "quantized" : "reference";
-  const series: Series[] = [{ name, counts: facts.reference, tone: "reference", filled: true }, runtime];
+  const { reference, runtime, label } = facts;
+  const float = reference && facts.quantization?.float;
+  const series: Series[] = [{ name: label, counts: runtime, tone: "runtime", filled: !reference }];
+  if (reference) {
+    series.unshift({ name: float ? "quantized" : "reference", counts: reference, tone: "reference", filled: true });
+  }
   for (const { label, counts, beyond } of facts.beside) {
     const rest = beyond > 0 ? ` (${formatCount(beyond)} beyond the bins)` : "";
     series.push({ name: `${label}${rest}`, counts, tone: "beside", filled: false });

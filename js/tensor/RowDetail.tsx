@@ -92,7 +92,7 @@ function Tensors({ payload, row, children }: TensorsProps): JSX.Element {
       {children}
       {facts && !error && (
         <>
-          <Statistics statistics={facts.statistics} />
+          <Statistics statistics={facts.statistics} label={facts.label} />
           <WorstElements worst={facts.worst} />
           <p class="etv-elements">{formatCount(facts.elements)} elements</p>
         </>

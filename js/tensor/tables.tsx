@@ -154,11 +154,14 @@ export function QuantizationSplit({ payload, row }: RowProps): JSX.Element | nul
 
 const SIDES = ["reference", "runtime", "error"] as const;
 
-export function Statistics({ statistics }: { statistics: Statistic[] }): JSX.Element | null {
+export function Statistics({ statistics, label }: { statistics: Statistic[]; label: string }): JSX.Element | null {
   if (statistics.length === 0) return null;
   return (
     <Section title="Statistics">
-      <FigureTable corner={hidden("statistic")} heads={SIDES.map(toned)}>
+      <FigureTable
+        corner={hidden("statistic")}
+        heads={SIDES.map((side) => (side === "runtime" ? { ...toned(side), text: label } : toned(side)))}
+      >
         {statistics.map((statistic) => (
           <tr key={statistic.name}>
             <th scope="row">{statistic.name}</th>

@@ -15,6 +15,7 @@ from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.errors import UsageError
 from etviz.pipeline.execute import execute
+from etviz.view.payload.tensor import build_tensor
 from tests.artifacts.conftest import Run
 from tests.programs import Executed
 
@@ -77,7 +78,12 @@ def test_two_executions_against_each_other(runs: dict[str, Run], tmp_path: Path)
     assert payload["summary"]["finding"]["text"].endswith(f"relative distance {worst['rel_l2']:.3g}")
     assert set(comparison.inspections["a"].gaps["status"]) == {"compared"}
     assert f"up to {worst['rel_l2']:.3g} (relative)" in payload["summary"]["verdict"]
-    assert {"change", "rel_l2_2"} <= {column["name"] for column in payload["columns"]}
+    answer, _ = build_tensor(comparison.view.analysis, 0, beside=comparison.view.beside)
+    assert (answer["label"], answer["reference"], answer["error"]) == ("a", None, None)
+    assert [other["label"] for other in answer["beside"]] == ["b"]
+    columns = {column["name"] for column in payload["columns"]}
+    assert {"change", "rel_l2_2"} <= columns
+    assert not {"rmse", "severity"} & columns
     assert (
         "Every value is that of" in etviz.compare(a, a, labels=["a", "b"]).widget().payload()[0]["summary"]["verdict"]
     )

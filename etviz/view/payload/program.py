@@ -20,6 +20,7 @@ from etviz.comparison.gap import COMPARED
 from etviz.graph.labels import module_labels, row_name
 from etviz.graph.tree import KINDS, Tree
 from etviz.json_numbers import as_text
+from etviz.tensors.metrics import METRICS
 from etviz.view.payload.columns import Column, table_columns
 from etviz.view.payload.explained import (
     ATTRIBUTION_COLUMNS,
@@ -86,6 +87,8 @@ def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dic
     add_introduced_part(rows)
     attribution = add_attribution(analysis, rows)
     others = [] if beside is None else beside.add_columns(rows, len(added))
+    if beside is not None and beside.apart:  # of values against themselves
+        rows = rows.drop(columns=[name for name in rows if str(name).removeprefix("introduced_") in METRICS])
     payload = {
         "version": VERSION,
         "title": analysis.title,

@@ -93,6 +93,8 @@ def build_tensor(
     buffers = MessageBuffers()
     pair = analysis.values.pair(row)
     reference, runtime = pair.reference, pair.runtime
+    if beside is not None and beside.apart:  # it would be the run itself
+        reference = None
     floats = float_values(analysis, row)
     found = histogram(reference, runtime, bins, floats)
     counts = found.nonfinite
@@ -110,14 +112,15 @@ def build_tensor(
         "nonfinite": {"classes": list(CLASSES), "counts": counts.tolist()}
         if counts is not None and any_nonfinite
         else None,
+        "label": "runtime" if beside is None else beside.labels[0],
         "beside": [] if beside is None else beside.histograms(row, found.edges, buffers),
-        "fingerprints": pair.fingerprints(),
+        "fingerprints": pair.fingerprints() if reference is not None else [],
         "statistics": _statistics(found),
         "worst": [
             {"index": list(item["index"]), "reference": as_text(item["reference"]), "runtime": as_text(item["runtime"])}
-            for item in worst_elements(reference, runtime)
+            for item in (worst_elements(reference, runtime) if reference is not None else ())
         ]
-        if worst and reference is not None
+        if worst or reference is None
         else None,
         "quantization": quantization_answer(
             analysis, row, None if found.floats is None else buffers.add_counts(found.floats)
