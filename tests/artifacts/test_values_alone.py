@@ -84,6 +84,7 @@ def test_two_executions_against_each_other(runs: dict[str, Run], tmp_path: Path)
     columns = {column["name"] for column in payload["columns"]}
     assert {"change", "rel_l2_2"} <= columns
     assert not {"rmse", "severity"} & columns
+    assert payload["summary"]["facts"][0]["value"] == "The reference of the others."
     assert (
         "Every value is that of" in etviz.compare(a, a, labels=["a", "b"]).widget().payload()[0]["summary"]["verdict"]
     )

@@ -126,6 +126,8 @@ def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dic
     if beside is not None:
         own = payload["summary"]
         about = {"label": beside.labels[0], "value": digest.verdict, "level": digest.level, "row": None, "hint": ""}
+        if beside.apart:
+            about |= {"value": "The reference of the others.", "level": "unknown"}
         payload["title"] = beside.title
         payload["summary"] = own | (found := beside.summary(rows)) | {"facts": [about, *found["facts"], *own["facts"]]}
         payload["beside"] = [
