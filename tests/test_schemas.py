@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import copy
+import gzip
 import json
 import zipfile
 from collections.abc import Callable
@@ -35,7 +37,12 @@ def written(executed: Callable[[str], Executed], tmp_path_factory: pytest.TempPa
     paths = {"study": "study/study.json", "probes": "probe/probes.json"}
     for name in ("study", "probes", "baseline", "check"):
         found[name] = json.loads((folder / paths.get(name, f"{name}.json")).read_text("utf-8"))
-    found["diagnosis"] = program.load().diagnosis()
+    inspection = program.load()
+    found["diagnosis"] = inspection.diagnosis()
+    found["tensors"] = json.loads(inspection.export.tensors(folder / "tensors").read_text("utf-8"))
+    page = inspection.to_html(folder / "report.html", tensors="worst").read_text("utf-8")
+    data = gzip.decompress(base64.b64decode(page.split('id="etviz-data">')[1].partition("<")[0]))
+    found["report"] = json.loads(data[4 : 4 + int.from_bytes(data[:4], "little")])
     return found
 
 

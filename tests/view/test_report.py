@@ -109,7 +109,7 @@ def test_it_answers_what_a_kernel_answers(program: Executed, tmp_path: Path) -> 
 
 
 def test_where_the_error_is_comes_with_the_worst_rows(
-    residual: etviz.Inspection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    executed: Callable[[str], Executed], residual: etviz.Inspection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report_module, "MAPPED", 2)
     data = Container(Page(residual.to_html(tmp_path / "report.html", tensors="worst")))
@@ -127,6 +127,10 @@ def test_where_the_error_is_comes_with_the_worst_rows(
         channels = held[f"channels:{row}"]
         assert channels["result"]["axis"] == (1 if runtime.ndim >= 4 else runtime.ndim - 1)
         assert channels["result"]["size"] == runtime.shape[channels["result"]["axis"]]
+    zoomed = executed("residual_cnn").load()
+    inner = zoomed.zoom(int(zoomed.gaps.index[zoomed.gaps["kind"] == "delegate"][0]))
+    data = Container(Page(zoomed.to_html(tmp_path / "zoomed.html", tensors="worst")))
+    assert {f"error_map:{len(zoomed.gaps) + int(row)}" for row in inner.worst(2).index} <= set(data.header["answers"])
     without = Container(Page(residual.to_html(tmp_path / "without.html", tensors="histograms")))
     assert set(without.header["answers"]) == {"timeline:0"}
 

@@ -39,7 +39,7 @@ DETAILED: Final = 50
 """Number of rows, and of rows inside each zoomed delegate, whose worst elements a ``worst`` report lists."""
 
 MAPPED: Final = 20
-"""Number of rows whose error map, error by channel and scatter a ``worst`` report holds."""
+"""As many rows have an error map, error by channel and scatter in a ``worst`` report."""
 
 _MAP_SIZE: Final = 128
 _IMAGE: Final = 4
@@ -126,13 +126,13 @@ def _worst_rows(analysis: Analysis, number: int) -> Iterator[int]:
 
 def _maps(analysis: Analysis, tensors: str) -> dict[tuple[str, int], Answer]:
     answers: dict[tuple[str, int], Answer] = {}
-    rows = analysis.worst(MAPPED).index if tensors == "worst" else ()
+    rows = list(_worst_rows(analysis, MAPPED)) if tensors == "worst" else []
     for row in tqdm(rows, desc="maps", unit="row", leave=False, delay=1):
         try:
-            ndim = analysis.values.pair(int(row)).runtime.ndim
+            ndim = analysis.values.pair(row).runtime.ndim
             axis = 1 if ndim >= _IMAGE else max(0, ndim - 1)
             for method, builder in BUILDERS.items():
-                answers[method, int(row)] = builder(analysis, {"row": int(row), "axis": axis, "size": _MAP_SIZE})
+                answers[method, row] = builder(analysis, {"row": row, "axis": axis, "size": _MAP_SIZE})
         except EtvizError as error:
             logger.debug("row %d has no maps: %s", row, error)
     return answers
