@@ -155,7 +155,9 @@ class _GroupedExecution:
         if cut is None or not self._chooses_scales(cut):
             return scales
         args = [self._held[name] if name in self._held else self._at_start(name) for name in cut.reads]
-        steps = dynamic.steps(self._evaluator.call, cut.graph, args, [self._held[name] for name in match.values])
+        steps = dynamic.steps(
+            self._evaluator.call, dynamic.Grids.of(cut.graph), args, [self._held[name] for name in match.values]
+        )
         outputs = self._groups.edge.outputs
         for position, out in enumerate(outputs):
             if isinstance(out, Ref) and out.name in match.values:

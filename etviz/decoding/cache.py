@@ -16,8 +16,9 @@ import pandas as pd
 import torch
 
 from etviz.evaluation.law import half_ulp
-from etviz.evaluation.noise import Lanes, Several, Spread, batches, larger
+from etviz.evaluation.noise import Lanes, Spread, batches, larger
 from etviz.evaluation.replay import question
+from etviz.evaluation.several import lane_of
 from etviz.tensors.metrics import THRESHOLD
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _rms(reference: torch.Tensor, runtime: torch.Tensor, slots: Slots) -> torch.
 
 
 def _lane(state: Mapping[str, Any], at: int) -> dict[str, Any]:
-    return {name: value[at] if isinstance(value, Several) else value for name, value in state.items()}
+    return {name: lane_of(value, at) for name, value in state.items()}
 
 
 def _whole(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:

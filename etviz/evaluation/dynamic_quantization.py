@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 
@@ -43,6 +43,17 @@ def is_dynamic(graph: Graph) -> bool:
 def note(graph: Graph) -> str:
     whole = any(_WHOLE.match(node.target) for node in graph.nodes)
     return PER_ROW if whole and graph.backend_id == "XnnpackBackend" else ANY
+
+
+class Grids(NamedTuple):
+    """A graph that chooses grids, without them and with other ones."""
+
+    without: Graph
+    other: Graph
+
+    @classmethod
+    def of(cls, graph: Graph) -> Grids:
+        return cls(without_quantization(graph), on_other_grids(graph))
 
 
 def without_quantization(graph: Graph) -> Graph:
@@ -90,17 +101,17 @@ def _chosen_scale(uses: Uses, node: Node) -> str | None:
 
 
 def steps(
-    call: Callable[[Graph, Sequence[Any]], list[Any]], graph: Graph, args: Sequence[Any], outputs: Sequence[Any]
+    call: Callable[[Graph, Sequence[Any]], list[Any]], grids: Grids, args: Sequence[Any], outputs: Sequence[Any]
 ) -> list[float | None]:
     """For each output, the step s of the grid whose rounding error equals that of the dynamic quantization.
 
     Uniform rounding has an RMS error of s/√12 (`metrics.unavoidable`), so s = √12 · RMS of the quantization's
     difference; None if that is 0 or not finite.
     """
-    plain = call(without_quantization(graph), args)
+    plain = call(grids.without, args)
     found = list(map(step, outputs, plain))
     if any(_lies_on_grid(value, own) for value, own in zip(outputs, found, strict=True)):
-        others = map(step, call(on_other_grids(graph), args), plain)
+        others = map(step, call(grids.other, args), plain)
         pairs = zip(found, others, strict=True)
         found = [max(own or 0.0, (other or 0.0) / OTHER) or None for own, other in pairs]
     return found

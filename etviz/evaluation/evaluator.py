@@ -409,7 +409,11 @@ class Evaluator(GraphInterpreter):
     def steps(self, graph: Graph, node: Node, args: Sequence[Any], reference: Any) -> tuple[list[float | None], str]:
         """The `Value.steps` of a delegate's outputs, and their note."""
         inner = graph.inside(node)
-        return dynamic.steps(self.call, inner, args, reference), dynamic.note(inner)
+        known = self.prepared.dynamic.get(id(inner))
+        if known is None:  # as with `forms`
+            known = self.prepared.dynamic[id(inner)] = inner, dynamic.Grids.of(inner), dynamic.note(inner)
+        _, grids, note = known
+        return dynamic.steps(self.call, grids, args, reference), note
 
     def _beside(self, graph: Graph, node: Node, scopes: Sequence[Scope], first: Value) -> Iterator[Value]:
         args, kwargs = self.arguments(scopes[0].env, node) if scopes[0].local is not None else ([], {})

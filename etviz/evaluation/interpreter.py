@@ -17,6 +17,8 @@ from etviz.graph.loops import body_of
 if TYPE_CHECKING:
     import torch
 
+    from etviz.evaluation.dynamic_quantization import Grids
+
 State = dict[str, Any]
 """Content of mutable buffers, by `Input.target`."""
 
@@ -72,6 +74,7 @@ class Prepared:
     forms: dict[int, tuple[Node, ArgumentForm, ArgumentForm]] = field(default_factory=dict)
     last_uses: dict[int, tuple[Graph, dict[str, list[str]]]] = field(default_factory=dict)
     small: dict[str, torch.Tensor] = field(default_factory=dict)
+    dynamic: dict[int, tuple[Graph, Grids, str]] = field(default_factory=dict)
     unpacked: Unpacked = field(default_factory=Unpacked)
 
 

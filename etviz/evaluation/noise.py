@@ -18,6 +18,7 @@ Few samples carry less information: `allowance` widens the noise of values with 
 from __future__ import annotations
 
 import functools
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ from etviz.evaluation.language_operators import reads_grids, without_grids
 from etviz.evaluation.law import ENOUGH, allowance, chance, half_ulp, independent, only_picks, sizes
 from etviz.evaluation.products import weight_of
 from etviz.evaluation.rounds import Rounds
+from etviz.evaluation.several import Several, in_one, lane_of, over_axis, over_lanes, part_of, several
 from etviz.evaluation.unpacked import elements, largest_value
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import CONTROL, Graph, Node, Ref
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from etviz.evaluation.interludes import Interlude
     from etviz.evaluation.law import Sizes
 
+logger = logging.getLogger(__name__)
 DELTA: Final = 1e-3
 """Part of a step by which a value moves before it is rounded to a grid. Backends compute requantization factors with 20
 to 30 bits, so values up to 2⁷ steps miss the middle of two steps by up to 2⁻¹³ to 2⁻²³; ties of fixed-point arithmetic
@@ -119,7 +122,7 @@ class Rounding:
         step = steps(node, args, kwargs)
         if step is None or not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return call(node.target, args, kwargs)
-        moved = value + (self._uniform(value) * (DELTA * step)).to(value.dtype) * (value != 0)  # 0 lies on every grid
+        moved = value + (self.uniform(value) * (DELTA * step)).to(value.dtype) * (value != 0)  # 0 lies on every grid
         return (
             call(node.target, [moved, *args[1:]], kwargs) if args else call(node.target, [], {**kwargs, "input": moved})
         )
@@ -133,7 +136,7 @@ class Rounding:
         return moved if self._grids is not None else torch.where(value == 0, value, moved)
 
     def _off_grid(self, value: torch.Tensor, step: Any) -> torch.Tensor:
-        return value + (self._uniform(value) * (step / math.sqrt(12.0))).to(value.dtype)
+        return value + (self.uniform(value) * (step / math.sqrt(12.0))).to(value.dtype)
 
     def moved(self, value: Any, found: Sizes) -> Any:
         """``value + u·(ε/2)·S`` for each result."""
@@ -143,10 +146,10 @@ class Rounding:
         if half is None or size is None:
             return value
         if value.dtype == torch.float32:
-            return torch.addcmul(value, self._uniform(value), size.to(value.dtype), value=half)
-        return value + (self._uniform(value) * size).mul_(half).to(value.dtype)
+            return torch.addcmul(value, self.uniform(value), size.to(value.dtype), value=half)
+        return value + (self.uniform(value) * size).mul_(half).to(value.dtype)
 
-    def _uniform(self, like: torch.Tensor) -> torch.Tensor:
+    def uniform(self, like: torch.Tensor) -> torch.Tensor:
         count = like.numel()
         if 2 * count > _DRAWN:
             return _drawn(count, self._random.getrandbits(63)).view(like.shape)
@@ -266,6 +269,24 @@ class Spread:
         self._size = self._size if self._by_lane else known[1]
         self._by_lane.append(known[0])
 
+    def add_lanes(self, perturbed: Any, value: Any, lanes: range) -> None:
+        """`add` one after another."""
+        stacked = perturbed.stacked if isinstance(perturbed, Several) and perturbed.can_stack else None
+        if lanes and stacked is not None and 0 < value.numel() < ENOUGH and not (stacked.is_complex() or self._by_lane):
+            wanted = min(len(lanes), math.ceil(ENOUGH / value.numel()))
+            plain = value.double()
+            each = stacked[lanes.start : lanes.start + wanted].double() - plain
+            if bool(torch.isfinite(each).all()):
+                self._count, self._size = value.numel(), float(plain.square().sum())
+                each = each.reshape(wanted, -1)
+                self._each += each.unbind()
+                self._by_lane += each.square().sum(1).tolist()
+                return
+        for at in lanes:
+            if self.samples >= ENOUGH:
+                return
+            self.add(lane_of(perturbed, at), value)
+
     @property
     def samples(self) -> int:
         return len(self._by_lane) * self._count
@@ -352,18 +373,8 @@ def _spreads(others: Iterator[Any], values: Sequence[Any]) -> list[Spread]:
     return found
 
 
-SeenPerturbed = Callable[[Node, Any, "Sequence[Any]"], None]
-"""Receives a node, its value, and the perturbed values."""
-
-
-class Several(tuple[Any, ...]):
-    """The values of one node in several perturbed lanes."""
-
-    __slots__ = ()
-
-
-def _joined(values: Sequence[Any]) -> Any:
-    return Several(values) if len(values) > 1 else values[0]
+SeenPerturbed = Callable[[Node, Any, Any], None]
+"""Receives a node, its value, and the perturbed value, in which `Several` stands for those of several lanes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,8 +383,57 @@ class _Lane:
     at: int
 
     def __getitem__(self, name: str) -> Any:
-        value = self.env[name]
-        return value[self.at] if isinstance(value, Several) else value
+        return lane_of(self.env[name], self.at)
+
+
+class _Given(Rounding):
+    """Perturbs by numbers that were drawn before."""
+
+    def __init__(self, numbers: Sequence[torch.Tensor], grids: Mapping[int, Sequence[Any]] | None) -> None:
+        self._numbers, self._grids = iter(numbers), grids
+
+    def uniform(self, like: torch.Tensor) -> torch.Tensor:
+        return next(self._numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A node whose perturbed values are wanted.
+
+    `multiplied` is a product with a quantized weight, which all lanes read together. `same` tells that nothing before
+    it was perturbed.
+    """
+
+    graph: Graph
+    node: Node
+    perturbed: Mapping[str, Any]
+    reference: Any
+    multiplied: Any
+    sizes: Sizes
+    key: int
+    same: bool
+
+    @property
+    def rounded(self) -> list[torch.Tensor]:
+        """The results that are rounded."""
+        return [item for item, size in zip(flat_values(self.reference), self.sizes, strict=True) if size is not None]
+
+
+def _moving(value: Any, found: Sizes) -> Sizes:
+    """Whole numbers stay."""
+    return [None if half_ulp(item) is None else size for item, size in zip(flat_values(value), found, strict=True)]
+
+
+def _rounded(value: Any, sizes: Sizes, numbers: Sequence[torch.Tensor]) -> Any:
+    several_results = isinstance(value, (list, tuple))
+    rounding, items = _Given(numbers, None), value if several_results else [value]
+    moved = [
+        item
+        if size is None
+        else Several((), rounding.moved(item.stacked if isinstance(item, Several) else item, [size]))
+        for item, size in zip(items, sizes, strict=True)
+    ]
+    return moved if several_results else moved[0]
 
 
 class Lanes(Evaluator):
@@ -393,6 +453,7 @@ class Lanes(Evaluator):
         if not _has_branches(self.graph) and any(is_quantize(node) for part in parts for node in part.nodes):
             self._others += [Rounding(PASSES + seed, {}) for seed in seeds]
         self._depth = 0
+        self._alone: set[int] = set()
         self.seen: SeenPerturbed = lambda node, value, perturbed: None
         self.perturbed_outputs: list[list[Any]] = []
 
@@ -404,9 +465,10 @@ class Lanes(Evaluator):
         return {**env, **self._found(self.perturbed_state)}
 
     def end_perturbed_lanes(self, perturbed: Mapping[str, Any]) -> None:
-        self.perturbed_outputs = self._ends(self.graph, perturbed)
+        outputs = self._ends(self.graph, perturbed)
+        self.perturbed_outputs = [lane_of(outputs, at) for at in range(self.lanes)]
         for at, key in self._exchange.gives.items():
-            self.perturbed_state[key] = _joined([outputs[at] for outputs in self.perturbed_outputs])
+            self.perturbed_state[key] = outputs[at]
 
     def beside(self, call: Interlude) -> Self:
         """See `Evaluator.beside`; what other methods compute is not shown."""
@@ -434,28 +496,27 @@ class Lanes(Evaluator):
         if scope.perturbed is None or self._depth:
             return super().rounds(graph, node, scope)
         seen, rounds = self.seen, Rounds(self.limits)
-        self.seen = lambda node, value, perturbed: rounds.see(node, [Value(value, perturbed[0], None)])
+        self.seen = lambda node, value, perturbed: rounds.see(node, [Value(value, perturbed, None)])
         try:
             value = super().rounds(graph, node, scope)
         finally:
             self.seen = seen
         rounds.tell(lambda node, values: self._tell_rounds(node, values[0]))
-        self.seen(node, value.reference, (scope.perturbed[node.name],))
+        self.seen(node, value.reference, scope.perturbed[node.name])
         return value
 
     def _tell_rounds(self, node: Node, value: Value) -> None:
         if not value.missing and value.local is not None:
-            self.seen(node, value.reference, (value.local,))
+            self.seen(node, value.reference, value.local)
 
     def _with_state(self, graph: Graph, env: Mapping[str, Any]) -> dict[str, Any]:
         state = self.perturbed_state
         return {**env, **{item.name: state[item.target] for item in graph.inputs if item.target in state}}
 
-    def _ends(self, graph: Graph, perturbed: Mapping[str, Any]) -> list[list[Any]]:
-        lanes = [_Lane(perturbed, at) for at in range(len(self._others))]
+    def _ends(self, graph: Graph, perturbed: Mapping[str, Any]) -> list[Any]:
         for target, name in graph.mutations.items():
-            self.perturbed_state[target] = _joined([self.look_up(lane, Ref(name)) for lane in lanes])
-        return [[self.look_up(lane, out) for out in graph.outputs] for lane in lanes]
+            self.perturbed_state[target] = self.look_up(perturbed, Ref(name))
+        return [self.look_up(perturbed, out) for out in graph.outputs]
 
     def reference(self, graph: Graph, node: Node, scope: Scope, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """One node in all lanes; a delegate with branches is evaluated lane by lane."""
@@ -467,7 +528,7 @@ class Lanes(Evaluator):
             value, perturbed = self._in_lanes(graph, node, scope, scope.perturbed, args, kwargs)
         scope.perturbed[node.name] = perturbed
         if not self._depth:
-            self.seen(node, value, perturbed if isinstance(perturbed, Several) else (perturbed,))
+            self.seen(node, value, perturbed)
         return value
 
     def _in_lanes(
@@ -479,46 +540,134 @@ class Lanes(Evaluator):
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> tuple[Any, Any]:
-        lanes = [_Lane(perturbed, at) for at in range(len(self._others))]
         product = weight_of(node.target, args, kwargs) is not None
         if product:
-            given = [(args, kwargs), *(self.arguments(lane, node) for lane in lanes)]
-            reference, *others = self.products(node.target, given)
+            reference, multiplied = self._multiplied(node, scope, perturbed, args, kwargs)
         else:
-            reference, others = self.apply(graph, node, args, kwargs), list[Any]()
+            reference, multiplied = self.apply(graph, node, args, kwargs), None
         if self._unpacked.holds(graph, node):
             return reference, reference
         same = all(perturbed[name] is scope.env[name] for name in self.reads(node))
         if same and only_picks(node):
-            return reference, _joined([reference] * len(self._others))
+            return reference, reference
+        if node.target == "getitem":
+            return reference, self.apply(graph, node, *self.arguments(perturbed, node))
         try:
             if node.target in ("delegate", *CONTROL):
-                for rounding, lane in zip(self._others, lanes, strict=True):
-                    self.rounding = rounding
-                    others.append(self.apply(graph, node, *self.arguments(lane, node)))
-                return reference, _joined(others)
-            found = sizes(node, args, kwargs, reference, self.limits.call)
-            key = key_of(reference)
-            for at, (rounding, lane) in enumerate(zip(self._others, lanes, strict=True)):
-                rounding.begin(key)
-                first = at < self.number
-                known = others[at] if product else None if first or not to_grid(node) else reference
-                value = known if known is not None else self._in_lane(graph, node, rounding, lane, first=first)
-                others[at : at + 1] = [rounding.moved(value, found) if first else value]
+                return reference, several([self._apart(graph, node, perturbed, at) for at in range(self.lanes)])
+            found = _moving(reference, sizes(node, args, kwargs, reference, self.limits.call))
+            step = _Step(graph, node, perturbed, reference, multiplied, found, key_of(reference), same)
+            others = self._together(step)
+            if others is None:
+                others = several([self._one_lane(step, at) for at in range(self.lanes)])
+            return reference, others
         except EtvizError:
             raise
         except Exception as error:
             raise PairingError(f"{node.name} ({node.target}) fails on perturbed values: {error}") from error
         finally:
             self.rounding = None
-        return reference, _joined(others)
 
-    def _in_lane(self, graph: Graph, node: Node, rounding: Rounding, lane: _Lane, *, first: bool) -> Any:
-        args, kwargs = self.arguments(lane, node)
+    def _multiplied(
+        self, node: Node, scope: Scope, perturbed: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Any, Any]:
+        """A product with a quantized weight, which is dequantized once for all lanes."""
+        if all(perturbed[name] is scope.env[name] for name in self.reads(node)):
+            (reference,) = self.products(node.target, [(args, kwargs)])
+            return reference, reference
+        own, named = self.arguments(perturbed, node)
+        others = any(isinstance(item, Several) for item in (*own[1:], *named.values()))
+        if own and isinstance(own[0], Several) and own[0].can_stack and not others:
+            reference, found = self.products(node.target, [(args, kwargs), ([own[0].stacked, *own[1:]], named)])
+            return reference, Several((), found)
+        lanes = [self.arguments(_Lane(perturbed, at), node) for at in range(self.lanes)]
+        reference, *others = self.products(node.target, [(args, kwargs), *lanes])
+        return reference, several(others)
+
+    def _apart(self, graph: Graph, node: Node, perturbed: Mapping[str, Any], lane: int) -> Any:
+        self.rounding = self._others[lane]
+        return self.apply(graph, node, *self.arguments(_Lane(perturbed, lane), node))
+
+    def _one_lane(self, step: _Step, lane: int) -> Any:
+        rounding, first = self._others[lane], lane < self.number
+        rounding.begin(step.key)
+        if not first and to_grid(step.node):
+            return step.reference
+        if step.multiplied is not None:
+            value = lane_of(step.multiplied, lane)
+        else:
+            given = self.arguments(_Lane(step.perturbed, lane), step.node)
+            value = self._in_lane(step, rounding, *given, first=first)
+        return rounding.moved(value, step.sizes) if first else value
+
+    def _together(self, step: _Step) -> Any:
+        """The perturbed value from one evaluation with the lanes as a further axis; None where torch has no rule."""
+        node = step.node
+        if self.lanes == 1 or id(node) in self._alone or not self.limits.is_plain(node.target):
+            return None
+        if over_axis(node.target) is None and not (step.same and not is_quantize(node) and not is_dequantize(node)):
+            return None
+        try:
+            return self._at_once(step)
+        except Exception:  # torch, or the operator, may refuse a further axis in its own way
+            logger.debug("%s is evaluated lane by lane", node.name, exc_info=True)
+            self._alone.add(id(node))
+            return None
+
+    def _at_once(self, step: _Step) -> Any:
+        node, first, last = step.node, range(self.number), range(self.number, self.lanes)
+        given = self.arguments(step.perturbed, node)
+        if is_quantize(node) or is_dequantize(node):
+            after = step.reference if is_quantize(node) or not last else self._on_grids(step, given, last)
+            return in_one([(self._on_grids(step, given, first), len(first)), (after, len(last))])
+        value = step.multiplied if step.multiplied is not None else step.reference
+        if not step.same and step.multiplied is None:
+            lanes = first if chooses_grid(node) else range(self.lanes)
+            target = over_axis(node.target)
+
+            def one(args: Sequence[Any], kwargs: Mapping[str, Any], _: Any) -> Any:
+                if target is None or target == node.target:
+                    return self.apply(step.graph, node, args, kwargs)
+                return self.limits.call(target, args, kwargs)
+
+            value = over_lanes(one, *given, (), lanes)
+        if all(size is None for size in step.sizes):
+            return value
+        after = step.reference if chooses_grid(node) else part_of(value, last)
+        numbers = self._numbers(step, step.rounded, first)
+        return in_one([(_rounded(part_of(value, first), step.sizes, numbers), len(first)), (after, len(last))])
+
+    def _on_grids(self, step: _Step, given: tuple[Sequence[Any], Mapping[str, Any]], lanes: range) -> Any:
+        """A quantize or dequantize in some lanes."""
+        first = lanes.start < self.number
+        moves = is_quantize(step.node) or self._leaves_grid(step, first=first)
+        numbers = self._numbers(step, [step.reference] * moves + step.rounded * first, lanes)
+
+        def one(args: Sequence[Any], kwargs: Mapping[str, Any], drawn: Sequence[torch.Tensor]) -> Any:
+            return self._in_lane(step, _Given(drawn, None if first else {}), args, kwargs, first=first)
+
+        value = over_lanes(one, *given, numbers[:moves], lanes)
+        return _rounded(value, step.sizes, numbers[moves:]) if first else value
+
+    def _numbers(self, step: _Step, likes: Sequence[torch.Tensor], lanes: range) -> list[torch.Tensor]:
+        """Random numbers for tensors of these shapes, with the lanes as first axis."""
+        drawn: list[list[torch.Tensor]] = []
+        for at in lanes if likes else ():
+            self._others[at].begin(step.key)
+            drawn.append([self._others[at].uniform(like) for like in likes])
+        return [torch.stack(numbers) for numbers in zip(*drawn, strict=True)]
+
+    def _leaves_grid(self, step: _Step, *, first: bool) -> bool:
+        return not first or (step.graph.is_delegated(step.node) and is_chosen(step.node))
+
+    def _in_lane(
+        self, step: _Step, rounding: Rounding, args: Sequence[Any], kwargs: Mapping[str, Any], *, first: bool
+    ) -> Any:
+        node = step.node
         if is_quantize(node):
             return rounding.quantize(self.limits.call, node, args, kwargs)
-        value = self.apply(graph, node, args, kwargs)
-        if is_dequantize(node) and (not first or (graph.is_delegated(node) and is_chosen(node))):
+        value = self.apply(step.graph, node, args, kwargs)
+        if is_dequantize(node) and self._leaves_grid(step, first=first):
             return rounding.on_grid(node, args, kwargs, value)
         return value
 
@@ -526,15 +675,14 @@ class Lanes(Evaluator):
         self, inner: Graph, node: Node, perturbed: Mapping[str, Any], args: Sequence[Any]
     ) -> tuple[list[Any], Any]:
         live, env = self.limits.live, self.bind(inner, args)
-        lanes = [self.bind(inner, self.arguments(_Lane(perturbed, at), node)[0]) for at in range(len(self._others))]
-        within = self._with_state(inner, {name: _joined([lane[name] for lane in lanes]) for name in env})
+        within = self._with_state(inner, self.bind(inner, self.arguments(perturbed, node)[0]))
         self._depth += 1
         try:
             self._walk(inner, Scope(env, perturbed=within))
         finally:
             self._depth -= 1
         self.limits.live = live
-        return self.results(inner, env), _joined(self._ends(inner, within))
+        return self.results(inner, env), self._ends(inner, within)
 
 
 class Growth:
@@ -591,18 +739,18 @@ def total_noise(
     found: dict[tuple[int, str, int], tuple[Spread, Spread]] = defaultdict(lambda: (Spread(), Spread()))
     start = fresh()  # all lanes share the weights that it dequantizes
     parts, settled = batches(start.graph, {name for _, name in names}), dict[tuple[int, str, int], Noise]()
-    if errors is not None:
-        parts = [part for seeds in parts for part in (seeds[:1], seeds[1:]) if part]
     for seeds in parts:
         lanes, by_run = Lanes(start, seeds), defaultdict[int, set[str]](set)
         for run, name in names:
             by_run[run].add(name)
         for run, given in enumerate(inputs):
             told = (growth or {}).get(run) if seeds[0] == 0 else None
-            lanes.seen = partial(_see, lanes.number, found, run, by_run[run], told)
+            lanes.seen = partial(_see, lanes, found, run, by_run[run], told)
             ended = lanes.run(given)
             both = [found[run, "", at] for at in range(len(ended))]
-            _add(lanes.number, both, ended, lanes.perturbed_outputs)
+            for at, outputs in enumerate(lanes.perturbed_outputs):
+                for spreads, perturbed, value in zip(both, outputs, ended, strict=False):
+                    spreads[at >= lanes.number].add(perturbed, value)
             if told is not None:
                 told.imposed = [last.noise for _, last in both]
         for key, error in (errors or {}).items():
@@ -620,34 +768,24 @@ def total_noise(
 
 
 def _see(
-    number: int,
+    lanes: Lanes,
     found: dict[tuple[int, str, int], tuple[Spread, Spread]],
     run: int,
     names: Collection[str],
     told: Growth | None,
     node: Node,
     value: Any,
-    perturbed: Sequence[Any],
+    perturbed: Any,
 ) -> None:
     if told is None and node.name not in names:
         return
     values = flat_values(value)
     both = [found[run, node.name, at] if node.name in names else (Spread(), Spread()) for at in range(len(values))]
-    _add(number, both, values, [flat_values(other) for other in perturbed])
+    for (first, last), other, plain in zip(both, flat_values(perturbed), values, strict=False):
+        first.add_lanes(other, plain, range(lanes.number))
+        last.add_lanes(other, plain, range(lanes.number, lanes.lanes))
     if told is not None:
         told.see(node, value, [first for first, _ in both])
-
-
-def _add(
-    number: int,
-    both: Sequence[tuple[Spread, Spread]],
-    values: Sequence[Any],
-    others: Sequence[Sequence[Any]],
-) -> None:
-    """Add the differences of each value in the `number` lanes of rounding, and in the lanes of grids after them."""
-    for at, other in enumerate(others):
-        for spreads, perturbed, value in zip(both, other, values, strict=False):
-            spreads[at >= number].add(perturbed, value)
 
 
 def chained(graph: Graph) -> list[Rounding]:

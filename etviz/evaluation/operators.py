@@ -364,6 +364,12 @@ def _giving_what_it_writes(overload: Any) -> Callable[..., Any]:
     return call
 
 
+def is_composed(target: str) -> bool:
+    """True for functions of this package, which are made of torch's own operators."""
+    own = (_DIM_ORDER, affine.TARGETS, LANGUAGE_OPERATORS)
+    return target == "aten.copy_.default" or any(target in functions for functions in own)
+
+
 @functools.cache
 def resolve(target: str) -> Callable[..., Any]:
     """The function of a target such as ``aten.add.Tensor`` or ``py.mul``.

@@ -16,7 +16,7 @@ from etviz.evaluation import law as law_module
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.law import allowance, by_law, chance, in_order, independent, noise_of, sizes
 from etviz.evaluation.limits import Limits
-from etviz.evaluation.noise import DELTA, PASSES, Growth, Rounding, Spread, propagated, total_noise
+from etviz.evaluation.noise import DELTA, PASSES, Growth, Lanes, Rounding, Spread, propagated, total_noise
 from etviz.evaluation.values import flat_values
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
 from etviz.graph.quantize_ops import unpacked_weights
@@ -694,3 +694,41 @@ def test_the_compiled_sum_of_repeated_errors_is_torchs(shape: tuple[int, int], m
     monkeypatch.setattr(law_module, "repeated", lambda *given: False)
     for found, expected in zip(compiled, both(), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=0.0)
+
+
+@pytest.mark.parametrize(
+    ("target", "args"),
+    [
+        ("aten.linear.default", (Ref("x"), normal(5, 8, seed=1))),
+        ("aten._softmax.default", (Ref("x"), -1, False)),
+        ("aten.permute_copy.default", (Ref("x"), [1, 0])),
+        ("aten.cat.default", ([Ref("x"), Ref("y")], 0)),
+        ("aten.split_copy.Tensor", (Ref("x"), 4, 1)),
+        ("aten.index_put.default", (Ref("x"), [torch.tensor([2])], Ref("y"))),
+        ("torchao.choose_qparams_affine.default", (Ref("x"), "ASYMMETRIC", [1, 8], Tag("dtype", "int8"), -128, 127)),
+        ("quantized_decomposed.quantize_per_tensor.default", (Ref("x"), 0.1, 0, -128, 127, Tag("dtype", "int8"))),
+        ("aten.nonzero.default", (Ref("x"),)),
+    ],
+)
+def test_lanes_as_a_further_axis_have_the_values_of_lanes_one_by_one(
+    target: str, args: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    nodes = [
+        Node("x", "aten.sin.default", (Ref("given"),)),
+        Node("y", "aten.slice_copy.Tensor", (Ref("x"), 0, 0, 1)),
+        Node("result", target, args),
+    ]
+    graph, results = Graph("forward", [Input("given", "user", "")], nodes, [Ref("result")]), []
+    for together in (True, False):
+        if not together:
+            monkeypatch.setattr(Lanes, "_together", lambda *_: None)
+        lanes = Lanes(Evaluator(graph, {}), range(3))
+        plain = lanes.run([normal(3, 8)])
+        assert lanes.lanes == (6 if "quantize_per" in target else 3)
+        results.append([flat_values(outputs) for outputs in lanes.perturbed_outputs])
+        first = flat_values(plain)[0]
+        assert not first.is_floating_point() or not any(torch.equal(own, first) for own, *_ in results[-1])
+    for one, other in zip(*results, strict=True):
+        for own, expected in zip(one, other, strict=True):
+            torch.testing.assert_close(own, expected, rtol=1e-6, atol=1e-6)
+    assert not recwarn.list
