@@ -106,8 +106,9 @@ class Rows:
         parts = list(self.parts())
         if found := _ADDRESS.fullmatch(text):
             wanted = text[: found.start(5)] if found[5] else text
+            short = re.sub(r"\[0\]|@0(?!\d)", "", wanted)  # names leave out what is 0
             for first, inside, tables in parts:
-                if (at := tables.addresses.get(wanted)) is not None:
+                if (at := tables.addresses.get(wanted, tables.addresses.get(short))) is not None:
                     return Located(inside, tables, at, first + at)
             raise UsageError(self._missing(wanted, int(found[1]), inner=found[2] is not None))
         modules = [(first, inside, tables, tables.modules.get(text, ())) for first, inside, tables in parts]

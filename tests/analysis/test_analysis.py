@@ -114,6 +114,8 @@ def test_a_row_is_its_index_or_the_row_itself(residual: etviz.Inspection) -> Non
         expected = inside.tensors(row)[1]
         assert torch.equal(residual.tensors(own + row)[1], expected)
         assert torch.equal(residual.tensors(inside.gaps.loc[row])[1], expected)
+    for name in ("#0", "#0[0]", "#0@0", "#0[0]@0"):
+        assert torch.equal(residual.tensors(name)[1], residual.tensors(0)[1])
     shares = residual.attribution()
     assert torch.equal(residual.tensors(shares.iloc[0])[1], residual.tensors(shares.index[0])[1])
 
