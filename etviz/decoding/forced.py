@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from etviz.artifacts.record.weights import CachedTensors
 from etviz.calls.logits import logits_of
 from etviz.evaluation.law import ENOUGH, allowance
 from etviz.evaluation.noise import PASSES, Lanes, Spread, larger
@@ -16,6 +17,7 @@ from etviz.evaluation.replay import question
 from etviz.graph.ir import CONTROL
 
 if TYPE_CHECKING:
+    from etviz.evaluation.evaluator import Evaluator
     from etviz.evaluation.replay import Replay
 
 _TOGETHER: Final = 256 << 20
@@ -27,10 +29,15 @@ Follow = Callable[["torch.Tensor | None"], "Sequence[Any] | None"]
 @question
 def follow(replay: Replay, ask: Follow) -> int:
     """Evaluate the reference with its state; return the most bytes that the values of a call took."""
-    evaluator, last = replay.fresh(), None
+    evaluator, last = _for_many_calls(replay.fresh()), None
     while (inputs := ask(last)) is not None:
         last = logits_of(evaluator.run(inputs, replay=False))
     return evaluator.limits.peak
+
+
+def _for_many_calls(evaluator: Evaluator) -> Evaluator:
+    evaluator.constants = CachedTensors(evaluator.constants)
+    return evaluator
 
 
 def logits_of_calls(replay: Replay, calls: Sequence[Sequence[Any]]) -> list[torch.Tensor]:
@@ -70,7 +77,7 @@ def noise_of_logits(
 
     For each call and row, returns the noise of all logits (RMS), and of the difference of two.
     """
-    start = replay.fresh_float() if floating and replay.fresh_float is not None else replay.fresh()
+    start = _for_many_calls(replay.fresh_float() if floating and replay.fresh_float is not None else replay.fresh())
     wanted = min(PASSES, math.ceil(ENOUGH / max(1, vocabulary)))
     together = 1 if any(node.target in CONTROL for node in start.graph.nodes) else max(1, _TOGETHER // max(1, peak))
     rows: list[list[_LogitNoise]] = []
