@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _LARGEST: Final = 2 << 30
 """Maximum bytes that the calls of one step may log."""
+_LOGITS: Final = "the logits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,14 +424,15 @@ class Decode(Shown):
         """The share of each instruction, of this call and of those before it, in the shift of a step's margin.
 
         The margin is the logit of the reference's best token minus that of the token which the runtime puts first
-        otherwise, at the last position of the call that has logits.
+        otherwise, at the last position of the call that has logits. Where noise explains the shift of the margin, but
+        not the error of the logits, the shares are of that error along itself.
 
         Returns
         -------
         DataFrame
             As `Inspection.attribution`, with the column ``step``: the call whose instruction it is. Errors of earlier
-            calls arrive through the cache. ``attrs["sum"]`` is the check (1 if derivatives explain the shift),
-            ``attrs["sentence"]`` says the largest share in words.
+            calls arrive through the cache. Rows whose introduced error noise explains are last. ``attrs["sum"]`` is the
+            check (1 if derivatives explain the shift), ``attrs["sentence"]`` says the first row's share in words.
 
         Raises
         ------
@@ -443,6 +445,7 @@ class Decode(Shown):
         """
         found = self.attribute(step, prompt)
         found.insert(1, "step", found["run"] if not self._session.driver.stateless else step)
+        found = found.sort_values("introduced_severity", key=lambda values: values < THRESHOLD, kind="stable")
         said = "Noise explains the shift of this step. " if self._explained(prompt, step) else ""
         found.attrs["sentence"] = said + _said(found, step)
         return found
@@ -451,17 +454,22 @@ class Decode(Shown):
         """As `why`; shows the shares in the view."""
         sequence, at = self._compared(step, prompt)
         row = sequence.positions[at].row
-        best = int(sequence.reference[at].argmax())
-        other = int(sequence.runtime[at].scatter(0, torch.tensor(best), -torch.inf).argmax())
+        reference, runtime = sequence.reference[at].double(), sequence.runtime[at].double()
+        best = int(reference.argmax())
+        other = int(runtime.scatter(0, torch.tensor(best), -torch.inf).argmax())
+        margin = torch.zeros_like(reference)
+        margin[[best, other]] = torch.tensor([1.0, -1.0], dtype=torch.float64)
+        whole = self._margin_hides(prompt, step)
+        direction = (runtime - reference).nan_to_num(0.0, 0.0, 0.0) if whole else margin
 
-        def margin(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        def along(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
             logits = next(item for item in outputs if item.is_floating_point() and item.ndim)
-            logits = logits.reshape(-1, logits.shape[-1])[row]
-            return logits[best] - logits[other]
+            return logits.reshape(-1, logits.shape[-1])[row].nan_to_num(0.0, 0.0, 0.0) @ direction.to(logits.dtype)
 
         run = 0 if self._session.driver.stateless else step
         about = " over ".join(repr(self._tokenizer.text(token)) for token in (best, other))
-        given = {"loss": margin, "about": f"the margin of {about}", "progress": progress}
+        about = _LOGITS if whole else f"the margin of {about}"
+        given = {"loss": along, "about": about, "progress": progress}
         return self.at(step, prompt).analysis.attribution(None, run, **given)
 
     def what_if(self, step: int, rows: Any, prompt: int = 0) -> TokenWhatIf:
@@ -532,10 +540,16 @@ class Decode(Shown):
             raise UsageError(f"step {step} of prompt {prompt} has no logits that were compared")
         return sequence, found[-1]
 
+    def _row(self, prompt: int, step: int) -> pd.Series[Any]:
+        return self._steps.query("prompt == @prompt and step == @step").iloc[-1]
+
     def _explained(self, prompt: int, step: int) -> bool:
-        rows = self._steps.query("prompt == @prompt and step == @step")
-        row = rows.iloc[-1]
+        row = self._row(prompt, step)
         return bool(row["severity"] < THRESHOLD) and row["explained"] is not pd.NA and bool(row["explained"])
+
+    def _margin_hides(self, prompt: int, step: int) -> bool:
+        row = self._row(prompt, step)
+        return bool(row["severity"] >= THRESHOLD) and row["explained"] is not pd.NA and bool(row["explained"])
 
     def _sequence(self, step: int, prompt: int) -> Decoded:
         if not 0 <= prompt < len(self.sequences):
@@ -556,11 +570,13 @@ def _said(why: pd.DataFrame, step: int) -> str:
     if known.empty:
         return "No share is known."
     top = known.iloc[0]
+    share = known.loc[(known["run"] == top["run"]) & (known["instruction"] == top["instruction"]), "share"].sum()
     when = "this step" if top["step"] == step else f"step {top['step']}, through the cache"
     total = why.attrs["sum"]
     check = f"the shares add up to {total:.3g}"
     doubt = "" if abs(total - 1) <= TOLERANCE else "; derivatives do not explain the rest, what_if() proves it"
-    return f"{100 * top['share']:.3g} % of the shift comes from {top['name']}, at {when} ({check}{doubt})."
+    shift = f"shift of {_LOGITS}" if why.attrs["about"] == _LOGITS else "shift"
+    return f"{100 * share:.3g} % of the {shift} comes from {top['name']}, at {when} ({check}{doubt})."
 
 
 def _about_cache(cache: pd.DataFrame, first: pd.Series[Any] | None) -> str:

@@ -109,9 +109,9 @@ function Shares({ payload, attribution }: { payload: Payload; attribution: Attri
   );
 }
 
-/** A language model's call is judged by the margin of two tokens. */
+/** A language model's call is judged by the margin of two tokens, or else by all logits. */
 const attributed = (payload: Payload): string =>
-  payload.tokens ? "the shift of the margin" : "the output's error";
+  payload.tokens ? "the shift of the logits" : "the output's error";
 
 /** The kernel chooses the worst output first. Nothing in a report, when it was pressed, or when there is nothing to attribute. */
 function AttributeButton({ payload }: { payload: Payload }): JSX.Element | null {

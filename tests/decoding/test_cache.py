@@ -9,6 +9,7 @@ import torch
 
 import etviz
 from etviz.decoding.cache import Slots, in_order
+from etviz.tensors.metrics import THRESHOLD
 from tests.decoding.plants import cached, planted
 from tests.decoding.trained import Characters, program, prompts
 from tests.shelf import Shelf
@@ -55,6 +56,19 @@ def test_a_later_step_is_traced_to_the_entry_and_proved(run: etviz.Decode) -> No
     assert proof.kl_after < 1e-9 < proof.kl_before
     assert proof.tokens[2] == proof.tokens[0]
     assert "With the correct value of" in repr(proof)
+
+
+@pytest.mark.parametrize("step", [2, 16])
+def test_a_weak_fault_is_not_outweighed_by_noise(shelf: Shelf, tmp_path: Path, step: int) -> None:
+    """Half as large keys change the logits of 8da4w by little, and its noise has larger shares in the margin."""
+    folder = planted(shelf, "custom_8da4w", cached("keys", 0, step, 0.5), tmp_path / "planted")
+    run = etviz.decode(folder, prompts(2)[1], tokenizer=Characters(), steps=max(1, step - 9))
+    assert run.first_fault is not None
+    why = run.why(int(run.first_fault["step"]))
+    assert "0.attention" in why.iloc[0]["name"]
+    assert why.iloc[0]["step"] == step
+    assert why.attrs["sum"] == pytest.approx(1, abs=0.1) or "margin" in why.attrs["about"]
+    assert (why["introduced_severity"] < THRESHOLD).is_monotonic_increasing
 
 
 def test_the_view_attributes_the_margin(run: etviz.Decode) -> None:
