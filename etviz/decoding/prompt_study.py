@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import as_completed
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
+import torch
 from tqdm.auto import tqdm
 
 from etviz.artifacts.scratch import Scratch
@@ -18,13 +20,18 @@ from etviz.calls.tokens import tokenizer_of
 from etviz.decoding.decode import decode, ids_of
 from etviz.decoding.measures import with_errors
 from etviz.errors import EtvizError, UsageError
-from etviz.evidence.executors import executor_of
+from etviz.evidence.dataset import content, encode
+from etviz.evidence.executors import UnderWay, executor_of
 from etviz.evidence.measuring import COMPARED, FAILED
+from etviz.evidence.runner import check_same
+from etviz.evidence.store import Store, require_parquet
+from etviz.pipeline.lower import flatten
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from etviz.decoding.result import Decode
+    from etviz.evidence.subject import Subject
 
 COLUMNS: Final = (
     *("status", "reason", "positions", "kl", "kl_p99", "perplexity_reference", "perplexity_runtime", "perplexity"),
@@ -40,8 +47,6 @@ _SAID: Final = {
     "perplexity": "Perplexity, runtime over reference: mean",
     "wer": "Word error rate of the runtime:",
 }
-_CHUNKS: Final = 4
-"""Chunks of prompts for each worker."""
 
 
 class PromptStudy:
@@ -49,17 +54,26 @@ class PromptStudy:
 
     Attributes
     ----------
-    inputs
-        A row for each prompt: ``status`` (``compared`` or ``failed``) and ``reason``; number of ``positions``; ``kl``
-        (mean, nats) and ``kl_p99``; ``perplexity_reference`` and ``perplexity_runtime``, and their ratio
-        ``perplexity``; ``flips``, ``faulty_flips`` (which noise does not explain), and ``first_fault`` (the step, NA
-        without one). With the task ``wer`` also ``words``, ``errors``, ``wer`` and ``wer_reference`` of
-        `Decode.transcripts`.
+    folder
+        It holds the tables; the same arguments continue an interrupted study.
     """
 
-    def __init__(self, task: TokenTask, pte: str, ids: Sequence[list[int]], inputs: pd.DataFrame, folder: Any) -> None:
-        self.inputs = inputs
-        self._task, self._pte, self._ids, self._folder = task, pte, ids, folder
+    def __init__(self, task: TokenTask, subject: Subject, ids: Sequence[list[int]], store: Store) -> None:
+        self.folder = store.folder
+        self._task, self._subject, self._ids, self._store = task, subject, ids, store
+
+    @cached_property
+    def inputs(self) -> pd.DataFrame:
+        """A row for each prompt.
+
+        ``status`` (``compared`` or ``failed``) and ``reason``; number of ``positions``; ``kl`` (mean, nats) and
+        ``kl_p99``; ``perplexity_reference`` and ``perplexity_runtime``, and their ratio ``perplexity``; ``flips``,
+        ``faulty_flips`` (which noise does not explain), and ``first_fault`` (the step, NA without one). With the task
+        ``wer`` also ``words``, ``errors``, ``wer`` and ``wer_reference`` of `Decode.transcripts`.
+        """
+        found = pd.concat([frame for _, frame in self._store.runs(["input", *self._task.columns])])
+        found = found.set_index("input")[list(self._task.columns)]
+        return found.astype({name: "Int64" for name in _WHOLE if name in found})
 
     @property
     def statistics(self) -> pd.DataFrame:
@@ -86,7 +100,7 @@ class PromptStudy:
         """Decode one prompt again; `UsageError` if there is none."""
         if isinstance(index, bool) or not hasattr(index, "__index__") or not 0 <= int(index) < len(self._ids):
             raise UsageError(f"there is no prompt {index!r}; there are {len(self._ids)}, numbered from 0")
-        return decode(self._pte, [self._ids[int(index)]], **self._task.of_decode([int(index)]))
+        return decode(self._subject, [self._ids[int(index)]], **self._task.of_decode([int(index)]))
 
     def summary(self) -> str:
         """The task with its standard error, faults, and the worst prompt."""
@@ -141,8 +155,14 @@ class TokenTask:
         return replace(self, options={**self.options, **options})
 
     def over_prompts(
-        self, program: Any, prompts: Any, executor: Executor | int | str | None, **lowering: Any
+        self,
+        program: Any,
+        prompts: Any,
+        executor: Executor | int | str | None,
+        folder: str | Path | None = None,
+        **lowering: Any,
     ) -> PromptStudy:
+        require_parquet()
         words = tokenizer_of(self.options.get("tokenizer"))
         if wrong := [name for name in _SPOKEN if name in self.options and self.name != "wer"]:
             raise UsageError(f"{', '.join(wrong)}: only the task wer takes it")
@@ -151,52 +171,81 @@ class TokenTask:
         expected = self.options.get("expected")
         if expected is not None and (isinstance(expected, str) or len(expected) != len(ids)):
             raise UsageError(f"expected must be a list with the text of each of the {len(ids)} prompts")
-        folder, method, strict = Scratch(), lowering.pop("method"), bool(lowering.pop("strict"))
+        method, strict = lowering.pop("method"), bool(lowering.pop("strict"))
         given = {name: value for name, value in lowering.items() if value is not None}
         timeout = given.pop("timeout", None)
-        opened = (driver, Path(folder.name), method, strict, timeout, given, encoder, sources)
-        session = open_session(program, ids, self.options.get("steps", 32), *opened)
-        options = {**self.options, "method": session.subject.method, "timeout": timeout}
-        task = replace(self, options=options if sources is None else {**options, "sources": sources})
-        pte, rows = str(session.subject.pte), list[Any]([None] * len(ids))
-        with (
-            executor_of(executor, len(ids)) as (pool, width),
-            tqdm(total=len(ids), desc="study", unit="prompt", leave=False, delay=1) as bar,
-        ):
-            pieces = [piece for piece in np.array_split(np.arange(len(ids)), _CHUNKS * width) if len(piece)]
-            asked = {}
-            for piece in pieces:
-                own = replace(task, options=task.some(piece.tolist()))
-                asked[pool.submit(_measured, pte, [ids[at] for at in piece], own)] = piece
-            for done in as_completed(asked):
-                for at, row in zip(asked[done], done.result(), strict=True):
-                    rows[at] = row
-                bar.update(len(asked[done]))
-        table = pd.DataFrame(rows, columns=list(self.columns))
-        table.index.name = "input"
-        table = table.astype({name: "Int64" for name in _WHOLE if name in table})
-        return PromptStudy(task, pte, ids, table, (folder, session))
-
-
-def _measured(pte: str, prompts: Sequence[list[int]], task: TokenTask) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for number, ids in enumerate(prompts):
-        own = task.some([number])
+        store, scratch = Store(folder), Scratch()
+        store.claim()
         try:
-            run = decode(pte, [ids], **task.of_decode([number]))
-            spoken = {name: own[name] for name in _SPOKEN if name in own}
-            words = run.transcripts(**spoken).iloc[0] if task.name == "wer" else {}
-        except EtvizError as error:
-            found.append({"status": FAILED, "reason": str(error)})
-            continue
-        kl, both, fault = run.kl["value"], run.perplexity["value"], run.first_fault
-        row = {"kl": kl["mean"], "kl_p99": kl["p99"], "perplexity": both["ratio"], "positions": len(run.steps)}
-        row |= {f"perplexity_{side}": both[side] for side in ("reference", "runtime")}
-        row |= {"flips": int((~run.steps["agrees"]).sum()), "faulty_flips": len(run.faulty_flips)}
-        row["first_fault"] = None if fault is None else int(fault["step"])
-        row |= {name: words[name] for name in _WORDS if name in words}
-        found.append({"status": COMPARED, "reason": "", **row})
-    return found
+            if store.about() and isinstance(program, torch.nn.Module):
+                program, given = store.subject(), {}  # a model is lowered once
+            opened = (driver, Path(scratch.name), method, strict, timeout, given, encoder, sources)
+            session = open_session(program, ids, self.options.get("steps", 32), *opened)
+            subject = store.adopt(session.subject)
+            about = {"title": subject.title, "program": subject.digests(), "method": subject.method}
+            kept = {name: value for name, value in self.options.items() if name not in _EACH}
+            store.begin({**about, "tasks": [self.name], "options": {name: _told(kept[name]) for name in sorted(kept)}})
+            options = {**self.options, "method": subject.method, "timeout": timeout}
+            task = replace(self, options=options if sources is None else {**options, "sources": sources})
+            task.run(store, subject, ids, executor)
+        finally:
+            store.release()
+        return PromptStudy(task, subject, ids, store)
+
+    def run(
+        self, store: Store, subject: Subject, ids: Sequence[list[int]], executor: Executor | int | str | None
+    ) -> None:
+        """Each prompt is a chunk of its own."""
+        each = [self.some([at]) for at in range(len(ids))]
+        contents = [_content(found, own) for found, own in zip(ids, each, strict=True)]
+        done = set(store.done())
+        for at in done:
+            check_same(store, at, {at: contents[at]} if at < len(ids) else {})
+        left = [at for at in range(len(ids)) if at not in done]
+        with (
+            executor_of(executor, len(left)) as (pool, width),
+            tqdm(total=len(ids), initial=len(done), desc="study", unit="prompt", leave=False, delay=1) as bar,
+        ):
+
+            def write(at: int, row: dict[str, Any]) -> None:
+                texts = {"name": "", "content": contents[at], **{name: row[name] for name in COLUMNS[:2]}}
+                numbers = {name: float(row.get(name, np.nan)) for name in self.columns[2:]}
+                store.put(pd.DataFrame([{"input": at, **texts, **numbers}]), f"runs/{at:06}.parquet")
+                bar.update()
+
+            with UnderWay(write, store.folder) as under_way:
+                for at in left:
+                    under_way.add(pool, at, _measured, subject, ids[at], replace(self, options=each[at]))
+                    under_way.take(2 * width - 1 if width > 1 else 0)
+                under_way.take(0)
+
+
+def _told(value: Any) -> Any:
+    """JSON of an option; of an object, its type alone."""
+    if isinstance(value, os.PathLike):
+        return str(value)
+    return value if isinstance(value, (bool, int, float, str, type(None))) else type(value).__qualname__
+
+
+def _content(ids: Sequence[int], options: Mapping[str, Any]) -> str:
+    source, expected = options.get("sources"), options.get("expected")
+    return content(encode([torch.tensor(ids), *flatten(tuple(source or ())), *(expected or ())]))
+
+
+def _measured(subject: Subject, ids: Sequence[int], task: TokenTask) -> dict[str, Any]:
+    try:
+        run = decode(subject, [list(ids)], **task.of_decode([0]))
+        spoken = {name: task.options[name] for name in _SPOKEN if name in task.options}
+        words = run.transcripts(**spoken).iloc[0] if task.name == "wer" else {}
+    except EtvizError as error:
+        return {"status": FAILED, "reason": str(error)}
+    kl, both, fault = run.kl["value"], run.perplexity["value"], run.first_fault
+    row = {"kl": kl["mean"], "kl_p99": kl["p99"], "perplexity": both["ratio"], "positions": len(run.steps)}
+    row |= {f"perplexity_{side}": both[side] for side in ("reference", "runtime")}
+    row |= {"flips": int((~run.steps["agrees"]).sum()), "faulty_flips": len(run.faulty_flips)}
+    row |= {} if fault is None else {"first_fault": int(fault["step"])}
+    row |= {name: words[name] for name in _WORDS if name in words}
+    return {"status": COMPARED, "reason": "", **row}
 
 
 for _name in _SAID:

@@ -8,16 +8,19 @@ import sys
 import threading
 import time
 from collections.abc import Generator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing.connection import wait
+from multiprocessing.connection import wait as wait_for
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.errors import UsageError
+from etviz.errors import ExecutionError, UsageError
+from etviz.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 PROCESSES: Final = "processes"
 GUARD: Final = 'Each process imports the script, so the script has to do its work below if __name__ == "__main__"'
@@ -96,7 +99,7 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
 
     def watch(sentinel: int) -> None:
-        wait([sentinel])
+        wait_for([sentinel])
         os._exit(1)
 
     if parent is not None:
@@ -142,3 +145,41 @@ def executor_of(given: Executor | int | str | None, pieces: int | None = None) -
         )
     width = getattr(given, "_max_workers", None)
     yield given, width if isinstance(width, int) else _WIDTH
+
+
+class UnderWay:
+    """Work on an executor, whose results are written to a folder as they come; its end cancels work that waits."""
+
+    def __init__(self, write: Callable[[Any, Any], None], folder: Path) -> None:
+        """`write` takes the item and the result of its work."""
+        self._write, self._folder = write, folder
+        self._items: dict[Future[Any], Any] = {}
+
+    def __enter__(self) -> UnderWay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for future in self._items:
+            future.cancel()
+
+    def add(self, pool: Executor, item: Any, function: Callable[..., Any], *args: Any) -> None:
+        self._items[self._guarded(lambda: pool.submit(function, *args))] = item
+
+    def take(self, most: int) -> None:
+        """Write finished results, and wait until not more than `most` are under way."""
+        while self._items:
+            finished = [future for future in self._items if future.done()]
+            if not finished and len(self._items) <= most:
+                return
+            for future in finished or wait(self._items, return_when=FIRST_COMPLETED).done:
+                self._write(self._items.pop(future), self._guarded(future.result))
+
+    def _guarded(self, ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except BrokenProcessPool as error:
+            hint = f". {GUARD}" if runs_a_script() else ""
+            raise ExecutionError(
+                f"A worker was lost ({one_line(error).rstrip('.')}). Finished chunks are in {self._folder}: "
+                f"start the study again with the same folder={hint}"
+            ) from error

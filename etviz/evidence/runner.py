@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, overload
 
 import numpy as np
 import pandas as pd
@@ -16,9 +15,9 @@ from tqdm.auto import tqdm
 
 from etviz.analysis.tasks import choose as choose_tasks
 from etviz.analysis.tasks import refuse_columns
-from etviz.errors import ExecutionError, UsageError, during
+from etviz.errors import UsageError, during
 from etviz.evidence.dataset import Entry, content, count_of, encode, entries, first_item
-from etviz.evidence.executors import GUARD, executor_of, is_here, runs_a_script
+from etviz.evidence.executors import UnderWay, executor_of, is_here
 from etviz.evidence.keeper import InputKeeper
 from etviz.evidence.measuring import Ahead, Measured, Sample, Work, failure, gap_columns, measure, run_columns
 from etviz.evidence.parquet import TAKEN
@@ -32,7 +31,6 @@ from etviz.pipeline.recipe import lowering as arguments
 from etviz.tensors.blocks import whole
 from etviz.tensors.custom_metrics import choose as choose_metrics
 from etviz.tensors.metrics import BUILT_IN, NAN
-from etviz.text import one_line
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -44,6 +42,59 @@ CHUNK: Final = 32
 _FIRST: Final = 4
 """Number of inputs that tell the noise of total gaps."""
 _TABLES: Final = "a study's tables"
+R = TypeVar("R", covariant=True)
+
+
+class PromptsTask(Protocol[R]):
+    """A task whose inputs are prompts, such as ``etviz.decode.kl``."""
+
+    def over_prompts(
+        self,
+        program: Any,
+        prompts: Any,
+        executor: Executor | int | str | None,
+        folder: str | Path | None = None,
+        **lowering: Any,
+    ) -> R: ...
+
+
+@overload
+def study(
+    program: Any,
+    inputs: Any,
+    *,
+    task: PromptsTask[R],
+    executor: Executor | int | str | None = None,
+    folder: str | Path | None = None,
+    method: str | None = None,
+    timeout: float | None = None,
+    recipe: Recipe | str | None = None,
+    partitioner: Sequence[Any] | None = None,
+    quantizer: Any = None,
+    calibration: Iterable[Sequence[Any]] | None = None,
+    strict: bool | None = None,
+) -> R: ...
+@overload
+def study(
+    program: Any,
+    inputs: Any,
+    *,
+    executor: Executor | int | str | None = None,
+    folder: str | Path | None = None,
+    task: str | Callable[..., Any] | Sequence[Any] | Mapping[str, Any] | None = None,
+    labels: Sequence[Any] | None = None,
+    method: str | None = None,
+    introduced: bool = True,
+    metrics: Iterable[Any] | None = None,
+    chunk: int | None = None,
+    timeout: float | None = None,
+    recipe: Recipe | str | None = None,
+    partitioner: Sequence[Any] | None = None,
+    quantizer: Any = None,
+    calibration: Iterable[Sequence[Any]] | None = None,
+    reference: Any = None,
+    strict: bool | None = None,
+) -> Study: ...
 
 
 @during("studying the program")
@@ -121,8 +172,8 @@ def study(
     """
     lowering = arguments(recipe, partitioner=partitioner, quantizer=quantizer, calibration=calibration, strict=strict)
     if hasattr(task, "over_prompts"):
-        _refuse(folder=folder, labels=labels, metrics=metrics, chunk=chunk, reference=reference)
-        return task.over_prompts(program, inputs, executor, method=method, timeout=timeout, **lowering)
+        _refuse(labels=labels, metrics=metrics, chunk=chunk, reference=reference)
+        return task.over_prompts(program, inputs, executor, folder, method=method, timeout=timeout, **lowering)
     require_parquet()
     if chunk is not None and whole(chunk, "chunk") < 1:
         raise UsageError(f"chunk must be positive, found {chunk}")
@@ -195,64 +246,32 @@ def _run(
     """
     with (
         tqdm(total=expected, desc="study", leave=False, delay=1, unit="input") as bar,
-        _UnderWay(store, work, bar) as under_way,
+        UnderWay(_Tables(store, work, bar).write, store.folder) as under_way,
         Ahead() as ahead,
     ):
         for chunk, following in _with_next(_chunks(source, size, work, set(store.done()))):
             if chunk.work is None:
-                _check_same(store, chunk)
+                known = {at: content(item) for at, item in chunk.data.items()}
+                check_same(store, chunk.number, {entry.index: known.get(entry.index, "") for entry in chunk.entries})
                 bar.update(len(chunk.entries))
                 continue
             if is_here(pool):
                 for each in (chunk, following):
                     if each is not None and each.work is not None:
                         ahead.begin(each.number, each.work)
-                under_way.add(pool, chunk, chunk.work, ahead.take(chunk.number))
+                under_way.add(pool, chunk, measure, chunk.work, ahead.take(chunk.number))
             else:
-                under_way.add(pool, chunk, chunk.work)
+                under_way.add(pool, chunk, measure, chunk.work)
             under_way.take(2 * width - 1 if width > 1 else 0)
         under_way.take(0)
 
 
-class _UnderWay:
-    """Its end cancels waiting chunks."""
-
+class _Tables:
     def __init__(self, store: Store, work: Work, bar: tqdm[Any]) -> None:
         self._store, self._work, self._bar = store, work, bar
         self._keeper = InputKeeper(store, work.tasks)
-        self._measured: dict[Future[Measured], _Chunk] = {}
 
-    def __enter__(self) -> _UnderWay:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for future in self._measured:
-            future.cancel()
-
-    def add(self, pool: Executor, chunk: _Chunk, *work: Any) -> None:
-        self._measured[self._guarded(lambda: pool.submit(measure, *work))] = chunk
-
-    def take(self, most: int) -> None:
-        while self._measured:
-            finished = [future for future in self._measured if future.done()]
-            if not finished and len(self._measured) <= most:
-                return
-            for future in finished or wait(self._measured, return_when=FIRST_COMPLETED).done:
-                chunk = self._measured.pop(future)
-                self._write(chunk, self._guarded(future.result))
-                self._bar.update(len(chunk.entries))
-
-    def _guarded(self, ask: Callable[[], Any]) -> Any:
-        try:
-            return ask()
-        except BrokenProcessPool as error:
-            hint = f". {GUARD}" if runs_a_script() else ""
-            raise ExecutionError(
-                f"A worker was lost ({one_line(error).rstrip('.')}). Finished chunks are in {self._store.folder}: "
-                f"start the study again with the same folder={hint}"
-            ) from error
-
-    def _write(self, chunk: _Chunk, found: Measured) -> None:
+    def write(self, chunk: _Chunk, found: Measured) -> None:
         refused = [failure(entry.index, entry.name, entry.problem) for entry in chunk.entries if entry.problem]
         rows: list[dict[str, Any]] = sorted([*found.runs, *refused], key=lambda row: row["input"])
         contents = {index: content(item) for index, item in chunk.data.items()}
@@ -263,6 +282,7 @@ class _UnderWay:
             self._store.put(operators, "operators.parquet")
         self._keeper.offer(gaps, runs, chunk.data)
         self._store.put_chunk(chunk.number, gaps, runs)
+        self._bar.update(len(chunk.entries))
 
 
 def _sample(entry: Entry, data: bytes) -> Sample:
@@ -293,18 +313,18 @@ def _with_next(chunks: Iterator[_Chunk]) -> Iterator[tuple[_Chunk, _Chunk | None
         chunk = following
 
 
-def _check_same(store: Store, chunk: _Chunk) -> None:
-    known = store.table(f"runs/{chunk.number:06}.parquet")
+def check_same(store: Store, number: int, contents: Mapping[int, str]) -> None:
+    """A chunk that is done, and the `content` of its inputs now, empty for one that can't be read; `UsageError`."""
+    known = store.table(f"runs/{number:06}.parquet")
     before = dict(zip(known["input"], known["content"], strict=True))
-    for entry in chunk.entries:
-        now = content(chunk.data[entry.index]) if entry.index in chunk.data else ""
-        then = before.get(entry.index)
-        if entry.index not in before or (then and now != then) or (now and then == ""):
+    for index, now in contents.items():
+        then = before.get(index)
+        if index not in before or (then and now != then) or (now and then == ""):
             raise UsageError(
-                f"input {entry.index} is not the input that the study in {store.folder} was begun with; "
+                f"input {index} is not the input that the study in {store.folder} was begun with; "
                 "give it the same inputs in the same order, or another folder"
             )
-    if len(known) > len(chunk.entries):
+    if len(known) > len(contents):
         raise UsageError(f"the study in {store.folder} was begun with more inputs; give it the same, or another folder")
 
 

@@ -60,6 +60,9 @@ class Study:
         store = Store(folder)
         if not store.about():
             raise ArtifactError(folder, "there is no study in it", "give a folder that etviz.study() wrote")
+        if "options" in store.about():
+            advice = "call etviz.study() with its arguments and this folder=: finished prompts are not run again"
+            raise ArtifactError(folder, "it is a study over prompts", advice)
         require_parquet()
         return cls(store)
 

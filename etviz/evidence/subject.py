@@ -126,6 +126,8 @@ def subject_of(
 ) -> Subject:
     """A model is lowered for `example` into `folder`."""
     given = {name: value for name, value in lowering.items() if value is not None}
+    if isinstance(program, Subject):
+        return _subject(program.files, method or program.method, program.title)
     if isinstance(program, Inspection):
         files = {kind: path for kind, path in program.analysis.findings.files.items() if kind in FILES}
         if "pte" not in files:
