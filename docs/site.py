@@ -65,7 +65,10 @@ def build_site(source: Path, site: Path, *, whole: bool) -> Path:
     """
     shutil.rmtree(source, ignore_errors=True)
     shutil.copytree(DOCS, source, ignore=shutil.ignore_patterns("*.py", "*.yml", "__pycache__"))
-    (source / "index.md").write_text(_linked((ROOT / "README.md").read_text("utf-8")), "utf-8")
+    front = _linked((ROOT / "README.md").read_text("utf-8"))
+    if whole:
+        front = front.replace("gallery of live reports", "[gallery of live reports](gallery/index.md)", 1)
+    (source / "index.md").write_text(front, "utf-8")
     for name in _PAGES:
         (source / f"{name.lower()}.md").write_text(_linked((ROOT / f"{name}.md").read_text("utf-8")), "utf-8")
     for page in source.glob("*.md"):

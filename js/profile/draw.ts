@@ -154,7 +154,7 @@ class Picture {
     return count < this.width ? xOf(frame, scene.profile, peaks.at[column]) : frame.left + column + 0.5;
   }
 
-  total(peaks: Peaks, color = "--etv-total", dash: number[] = []): void {
+  total(peaks: Peaks, color = "--etv-control", dash: number[] = []): void {
     const { context } = this;
     context.strokeStyle = this.paint(color);
     context.setLineDash(dash);

@@ -117,7 +117,7 @@ export function drawTimeline(context: CanvasRenderingContext2D, frame: TimeFrame
     const step = (row >= 0 && gauge?.(value, payload.mismatch[row] === 1, row)?.step) || 0;
     if (step === 0 && bar.width <= 1 && right <= reached[level] + 0.5) continue;
     reached[level] = Math.max(reached[level], right);
-    const color = paint(step === "part" || step === "less" ? "--etv-part" : row < 0 ? "--etv-total" : `--etv-step-${step}`);
+    const color = paint(step === "part" || step === "less" ? "--etv-part" : row < 0 ? "--etv-control" : `--etv-step-${step}`);
     const likely = timeline.confidence(event) === "likely";
     const shown = row < 0 || passes[row] ? 1 : 0.25;
     // A hair of the page between neighbours tells them apart.
