@@ -156,7 +156,7 @@ EXHIBITS: Final = (
     _fault(
         "weight-only-int8",
         "A linear layer with weight-only int8 weights is wrong on XNNPACK",
-        "The result is off by factors of hundreds; the portable kernels are right.",
+        "The result is off by orders of magnitude; the portable kernels are right.",
         _weight_only,
     ),
     _fault(

@@ -75,7 +75,11 @@ export function ValueTabs(props: Props): JSX.Element {
   const section = useRef<HTMLElement>(null);
   const wanted = charting.value;
   useEffect(() => {
-    if (wanted > 0) section.current?.scrollIntoView({ block: "nearest" });
+    const own = section.current;
+    if (wanted <= 0 || !own) return;
+    const head = own.closest(".etv-tensor-pane")?.querySelector<HTMLElement>(".etv-detail-head");
+    own.style.scrollMarginTop = `${head?.offsetHeight ?? 0}px`; // it stays at the top
+    own.scrollIntoView({ block: "nearest" });
   }, [wanted]);
   const shown = chart.value ?? chartOf(props.facts, store.source, props.row);
   if (props.facts.reference === null) return <Histograms facts={props.facts} />;
