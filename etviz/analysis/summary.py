@@ -74,7 +74,7 @@ def summarize(findings: Findings, tables: Tables, decision: Decision) -> Summary
         _compared(coverage),
         _delegated(findings.delegation),
     ]
-    facts += [_worst(tables), _first_divergence(tables, decision.culprit), _nonfinite(tables)]
+    facts += [_worst(tables, decision.culprit), _first_divergence(tables, decision.culprit), _nonfinite(tables)]
     notes = [*findings.notes, *tables.compared.notes]
     return Summary(level, verdict, [fact for fact in facts if fact is not None], notes)
 
@@ -255,12 +255,15 @@ def _delegated(delegation: Delegation | None) -> Fact | None:
     return Fact("Delegated", f"{100 * delegation.share:.0f} %{where}", "ok", None, hint)
 
 
-def _worst(tables: Tables) -> Fact | None:
+def _worst(tables: Tables, culprit: Culprit | None) -> Fact | None:
+    """Of equal rows, the culprit."""
     gaps = tables.rows
     for label, by in (("Worst introduced", "introduced_severity"), ("Worst total", "severity")):
         if by not in gaps or gaps[by].isna().all():
             continue
         row, known = tables.ranked(by).iloc[0], _known(tables)
+        if culprit is not None and culprit.outer in gaps.index and gaps.loc[culprit.outer, by] == row[by]:
+            row = gaps.loc[culprit.outer]
         value, at = float(row[by]), int(str(row.name))
         introduced = by.startswith("introduced_")
         gap = tables.gaps[at]

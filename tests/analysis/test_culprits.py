@@ -22,12 +22,14 @@ from etviz.comparison.gap import Comparison
 from etviz.comparison.inputs import Entrance
 from etviz.gate import Rules, check
 from etviz.pipeline.execute import execute
+from etviz.pipeline.lower import lower
 from etviz.view.payload.program import build_payload
 from tests.numerics.test_hypotheses import Applied, matrix, run_against
 from tests.numerics.test_what_if import broken
 from tests.programs import Executed
 from tests.statements import contradictions
 
+RIGHT = {"record": "model.etviz", "etrecord": "etrecord.bin"}
 Make = Callable[[str], Executed]
 
 
@@ -244,3 +246,26 @@ def test_inputs_are_not_doubted_where_a_delegate_logged_them(tmp_path: Path) -> 
         assert "If the run had these inputs" not in finding.text
         comparison = analysis.tables.compared.runs[0].comparison
         assert not Entrance(found.analysis.graph).starts_far_off(comparison), at
+
+
+def test_of_equal_rows_the_culprit_is_called_the_worst(tmp_path: Path) -> None:
+    """Other weights are equally wrong in all executions, and change the outputs of one whose inputs reach them."""
+    right, wrong = (nn.Sequential(nn.Linear(8, 8), nn.Sigmoid()) for _ in range(2))
+    wrong.load_state_dict(right.state_dict())
+    with torch.no_grad():
+        wrong.get_parameter("0.weight")[:, 5] *= 1.5
+    inputs = [matrix(2, 8) + run for run in range(3)]
+    for x in inputs[:2]:
+        x[:, 5] = 0
+    for name, model in (("right", right), ("wrong", wrong)):
+        (tmp_path / name).mkdir()
+        lower(model, (inputs[0],), tmp_path / name)
+    ran = execute(tmp_path / "wrong" / "model.pte", [[x] for x in inputs], workdir=tmp_path)
+    files: dict[str, Any] = {name: tmp_path / "right" / file for name, file in RIGHT.items()}
+    found = etviz.load(ran.etdump, debug_buffer=ran.debug_buffer, inputs=[(x,) for x in inputs], **files)
+    worst, first = (
+        item for item in found.analysis.digest.facts if item.label in ("Worst introduced", "First divergence")
+    )
+    assert found.first_divergence is not None
+    assert worst.row == first.row == found.first_divergence.name
+    assert first.value.endswith(", run 2")
