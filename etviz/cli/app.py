@@ -44,7 +44,10 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda name: {"kl-divergence-base": "reference"}.get(name, name),  # llama.cpp's name
+    },
     epilog="Example: [bold]etviz demo[/bold], then [bold]etviz gaps etviz-demo --top 5[/bold]. "
     "Exit status: 0 fine, 1 a check failed, 2 bad usage or a bad artifact.",
 )

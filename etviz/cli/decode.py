@@ -70,8 +70,7 @@ def token_options(
         Path | None,
         typer.Option(
             "--reference",
-            "--kl-divergence-base",
-            help="Folder of a transformers model, or the base file of llama-perplexity.",
+            help="Folder of a transformers model, or the file of --kl-divergence-base.",
             rich_help_panel=_PANEL,
         ),
     ] = None,

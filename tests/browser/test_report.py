@@ -18,7 +18,7 @@ import etviz
 from etviz.graph.ir import Graph
 from etviz.graph.labels import describe_row
 from tests.browser.accessibility import serious
-from tests.browser.geometry import assert_laid_out
+from tests.browser.geometry import assert_laid_out, box, inside
 from tests.browser.network import OfflineGuard
 from tests.kinds.making import Made
 from tests.markup import IMAGE, MARKUP, poisoned_names, rewritten
@@ -469,6 +469,19 @@ def test_paper_has_the_verdict_and_the_worst_rows(
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     page.screenshot(path=screenshots / "report-paper.png")
+
+
+def test_a_key_brings_its_chart_below_the_head(reader: Callable[..., Reader], report: Path) -> None:
+    view = reader({"width": 1280, "height": 560}).open(report)
+    view.locator(".etv-table [data-row]").first.click()
+    expect(view.locator(".etv-chart-tabs")).to_have_count(1)
+    before = box(view.locator(".etv-chart-tabs"))
+    view.page.keyboard.press("2")
+    expect(view.locator(".etv-chart .etv-grid")).to_have_count(1)
+    head, tabs, pane = (box(view.locator(name)) for name in (".etv-detail-head", ".etv-chart-tabs", ".etv-tensor-pane"))
+    assert tabs["y"] < before["y"]
+    assert tabs["y"] >= head["y"] + head["height"] - 1
+    assert inside(tabs, pane)
 
 
 def test_light_and_dark_wide_and_narrow(reader: Callable[..., Reader], report: Path, screenshots: Path) -> None:
