@@ -237,7 +237,10 @@ def test_bad_input_is_one_line_and_status_2(run: Run, executed: Make, arguments:
         ("check . --max-rmse 1 --limit max_rmse=1e-9", "the limit max_rmse is given twice; give it once"),
         ("check . --limit max_ulp=9 --limit max_ulp=1", "the limit max_ulp is given twice; give it once"),
         ("check . --outputs --no-outputs", "--outputs is given 2 times; give it once. etviz check --help"),
-        ("check . --reference a --kl-divergence-base b", "--reference is given 2 times; give it once. etviz check --help"),
+        (
+            "check . --reference a --kl-divergence-base b",
+            "--reference is given 2 times; give it once. etviz check --help",
+        ),
         ("gaps . --top 1 --by rmse --top 2", "--top is given 2 times; give it once. etviz gaps --help"),
         ("load-outputs nothing", "nothing: there is no such folder"),
     ],
