@@ -261,7 +261,9 @@ class _InTurn:
             return Inputs(list(self._candidates[expected]), expected)
         takes = self.evaluator.graph.user_inputs()
         if self._named and (reason := why_not(self._candidates[expected], takes)):
-            raise UsageError(f"{reason}: these inputs belong to another model")
+            several = len(self._candidates[expected]) > len(takes)
+            advice = ", or to several executions, which are a list of tuples" if several else ""
+            raise UsageError(f"{reason}: these inputs belong to another model{advice}")
         logged = None if self._groups is None else logged_inputs_of(self._groups, log)
         return self.entrance.choose(log, self._candidates, expected, logged)
 
