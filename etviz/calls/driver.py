@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 Make = Callable[[Sequence[int], int], Sequence[Any]]
 """``(token ids, position of the first one) -> arguments`` of a call."""
 
-_PASTE: Final = (
-    "give a driver, for example\n    driver=lambda ids, position: (torch.tensor([ids]), torch.tensor([position]))"
-)
 _TOKENS: Final = ("tokens", "token", "input_ids", "ids", "decoder_input_ids")
 _OPTIONS: Final = ("attn_options", "options")
 _ROOMS: Final = ("get_max_context_len", "get_max_seq_len")
@@ -128,17 +125,20 @@ def of_module(model: torch.nn.Module, longest: int) -> Driver:
     ]
     names = [item.name for item in parameters]
     said = f"{type(model).__name__}.forward({', '.join(names)})"
+    paste = _paste(
+        ["torch.tensor([ids])", *("torch.tensor([position])" if _names_position(n) else n for n in names[1:])]
+    )
     if not names or names[0] not in _TOKENS:
-        raise UsageError(f"{said}: no driver is known for these parameters; {_PASTE}")
+        raise UsageError(f"{said}: no driver is known for these parameters; {paste}")
     if len(names) == 1:
         return Driver(
             lambda ids, _: (torch.tensor([[*ids, *[0] * (longest - len(ids))]]),), longest, longest, stateless=True
         )
     nested = names[1] in _OPTIONS
     if not nested and not _names_position(names[1]):
-        raise UsageError(f"{said}: no driver is known for these parameters; {_PASTE}")
+        raise UsageError(f"{said}: no driver is known for these parameters; {paste}")
     if unknown := [item.name for item in parameters[2:] if item.default is item.empty]:
-        raise UsageError(f"{said}: what {', '.join(unknown)} take is not known; {_PASTE}")
+        raise UsageError(f"{said}: what {', '.join(unknown)} take is not known; {paste}")
 
     def make(ids: Sequence[int], position: int) -> tuple[Any, ...]:
         at = torch.tensor([position])
@@ -181,7 +181,8 @@ def of_program(
         said = ", ".join(f"{_type(item)} {list(item.shape)}" for item in heard)
         said = f", its encoder gives ({said})" if heard else ""
         raise UsageError(
-            f"the program takes ({', '.join(map(_described, inputs))}){said}: no driver is known; {_PASTE}"
+            f"the program takes ({', '.join(map(_described, inputs))}){said}: no driver is known; "
+            f"{_paste([_argument(item) for item in inputs])}"
         )
     at, whole = inputs.index(tokens[0]), len(inputs)
     rows, length = _shape(tokens[0])
@@ -249,6 +250,23 @@ def _is_integer(item: Input) -> bool:
 
 def _is_position(item: Input) -> bool:
     return item.meta is None or (_is_integer(item) and len(_shape(item)) < 2)
+
+
+def _paste(arguments: Sequence[str]) -> str:
+    return f"give a driver, for example\n    driver=lambda ids, position: ({', '.join(arguments)},)"
+
+
+def _argument(item: Input) -> str:
+    shape = _shape(item)
+    if item.meta is None or not _is_integer(item):
+        dtype = f", dtype=torch.{item.meta.dtype}" if item.meta is not None else ""
+        return (
+            "position"
+            if item.meta is None
+            else f"torch.zeros({[n if isinstance(n, int) else 1 for n in shape]}{dtype})"
+        )
+    value = "[ids]" if len(shape) == 2 else "[position]" if shape else "position"
+    return f"torch.tensor({value}, dtype=torch.{item.meta.dtype})"
 
 
 def _described(item: Input) -> str:

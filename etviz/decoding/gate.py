@@ -69,8 +69,7 @@ def _flips(run: Decode, limits: TokenLimits) -> Iterator[Violation]:
     most = limits.max_flips
     if most is None:
         return
-    steps, faults = run.steps, run.faulty_flips
-    every = int((~steps["agrees"]).sum())
+    faults, every = run.faulty_flips, int(run.flips.sum())
     if len(faults) > most:
         text = f"{len(faults)} of {every} flips are not explained by noise, more than {most:g}"
         yield Violation("max_flips", len(faults), most, f"{text}; the first is at {place(faults.iloc[0])}")

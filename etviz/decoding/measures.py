@@ -54,7 +54,7 @@ def _measures(reference: torch.Tensor, runtime: torch.Tensor, tokens: Sequence[i
         "predicted_runtime": runtime.argmax(1).double(),
         "margin": margin,
         "margin_shift": chosen - other - margin,
-        "kl": torch.where(possible, chance * (p - q), 0.0).sum(1),
+        "kl": torch.where(possible, chance * (p - q), 0.0).sum(1).clamp_min(0.0),
         "entropy": -torch.where(possible, chance * p, 0.0).sum(1),
         "rank": 1.0 + (runtime > chosen[:, None]).sum(1),
         "nll_reference": -p.gather(1, token)[:, 0],

@@ -242,7 +242,7 @@ def _measured(subject: Subject, ids: Sequence[int], task: TokenTask) -> dict[str
     kl, both, fault = run.kl["value"], run.perplexity["value"], run.first_fault
     row = {"kl": kl["mean"], "kl_p99": kl["p99"], "perplexity": both["ratio"], "positions": len(run.steps)}
     row |= {f"perplexity_{side}": both[side] for side in ("reference", "runtime")}
-    row |= {"flips": int((~run.steps["agrees"]).sum()), "faulty_flips": len(run.faulty_flips)}
+    row |= {"flips": int(run.flips.sum()), "faulty_flips": len(run.faulty_flips)}
     row |= {} if fault is None else {"first_fault": int(fault["step"])}
     row |= {name: words[name] for name in _WORDS if name in words}
     return {"status": COMPARED, "reason": "", **row}

@@ -157,7 +157,7 @@ class Decode(Shown):
         ``prompt``, ``step`` (number of the call), ``position``; ``token`` and ``text`` of the token that follows;
         ``predicted_reference``, ``predicted_runtime``, ``agrees``; ``margin`` (the reference's best logit minus the
         second), ``margin_shift`` (its change at the runtime), ``margin_noise`` (noise of that shift), ``explained``
-        (whether the shift is within 3 times its noise; NA where the noise is unknown); ``kl`` (reference ‖ runtime),
+        (whether the shift is within 3 times its noise; NA where one is unknown); ``kl`` (reference ‖ runtime),
         ``entropy``, ``nll_reference`` and ``nll_runtime``, all in nats; ``rank`` of the reference's token at the
         runtime, 1 for the best; ``top5_overlap``, a share; ``max_abs`` of the logits; ``severity``, RMSE of the logits
         over their noise; ``generated``, whether the reference chose the token.
@@ -194,7 +194,7 @@ class Decode(Shown):
         steps = self.steps
         for side in ("reference", "runtime"):
             steps[f"text_{side}"] = [self._tokenizer.text(int(token)) for token in steps[f"predicted_{side}"]]
-        return steps.assign(at_fault=self._at_fault)
+        return steps.assign(at_fault=self._at_fault, agrees=~self.flips)
 
     def to_html(self, path: str | os.PathLike[str], tensors: str = "histograms", title: str | None = None) -> Path:
         """Write a report: the tokens, and the rows of every call whose view was opened, else of `to_open`.
@@ -218,7 +218,12 @@ class Decode(Shown):
     @property
     def first_flip(self) -> pd.Series[Any] | None:
         """The first row of `steps` at which the best tokens differ, or None."""
-        return _first(self._steps, ~self._steps["agrees"])
+        return _first(self._steps, self.flips)
+
+    @property
+    def flips(self) -> pd.Series[Any]:
+        """By row of `steps`: whether the best tokens differ; false where logits hold NaN or Inf."""
+        return ~self._steps["agrees"] & self._steps["kl"].notna()
 
     @property
     def first_fault(self) -> pd.Series[Any] | None:
@@ -228,16 +233,13 @@ class Decode(Shown):
     @property
     def _at_fault(self) -> pd.Series[Any]:
         steps = self._steps
-        unexplained = ~steps["agrees"] & ~steps["explained"].fillna(value=True).astype(bool)
+        unexplained = self.flips & ~steps["explained"].fillna(value=True).astype(bool)
         return (steps["severity"] >= THRESHOLD) | unexplained | steps["kl"].isna()
 
     @property
     def faulty_flips(self) -> pd.DataFrame:
         """The rows of `steps` at which the best tokens differ and noise does not explain it."""
-        steps = self._steps
-        return steps[
-            ~steps["agrees"] & ~steps["explained"].fillna(value=True).astype(bool) & steps["kl"].notna()
-        ].copy()
+        return self._steps[self.flips & ~self._steps["explained"].fillna(value=True).astype(bool)].copy()
 
     @property
     def kl(self) -> pd.DataFrame:
@@ -265,8 +267,12 @@ class Decode(Shown):
 
     @property
     def agreement(self) -> pd.DataFrame:
-        """Share of rows at which the best tokens agree: ``top1``, with its standard error."""
-        return pd.DataFrame.from_dict({"top1": share(self._steps["agrees"].to_numpy(dtype=float))}, orient="index")
+        """Share of rows at which the best tokens agree: ``top1``, with its standard error.
+
+        Rows whose logits hold NaN or Inf do not count.
+        """
+        known = self._steps.loc[self._steps["kl"].notna(), "agrees"]
+        return pd.DataFrame.from_dict({"top1": share(known.to_numpy(dtype=float))}, orient="index")
 
     @cached_property
     def encoder_kl(self) -> pd.Series[float]:
@@ -342,17 +348,18 @@ class Decode(Shown):
 
     def summary(self) -> str:
         """The first fault, flips and their explanation, KL divergence, perplexity."""
-        steps = self._steps
-        flips = ~steps["agrees"]
-        fault, count = self.first_fault, int(flips.sum())
+        steps, flips = self._steps, self.flips
+        fault, count, known = self.first_fault, int(flips.sum()), int(steps["kl"].notna().sum())
         lines = [self._headline(fault)]
         level, encoder = self._about_encoder
         if encoder:
             lines.insert(0 if level == "bad" else 1, f"Encoder: {encoder}")
         explained = int((flips & steps["explained"].fillna(value=False).astype(bool)).sum())
         agreed = self.agreement.loc["top1"]
-        text = f"The best tokens agree at {len(steps) - count} of {len(steps)} positions"
+        text = f"The best tokens agree at {known - count} of {known} positions"
         lines.append(f"{text} ({_measured(100 * agreed['value'], 100 * agreed['standard_error'], ' %')}).")
+        if known < len(steps):
+            lines.append(f"{_times(len(steps) - known, 'position')} left out: NaN or Inf among the logits.")
         if count:
             lines.append(f"{_times(count, 'flip')}: noise explains {explained}, and {count - explained} not.")
         kl, perplexity = self.kl, self.perplexity
@@ -445,7 +452,8 @@ class Decode(Shown):
         """
         found = self.attribute(step, prompt)
         found.insert(1, "step", found["run"] if not self._session.driver.stateless else step)
-        found = found.sort_values("introduced_severity", key=lambda values: values < THRESHOLD, kind="stable")
+        no_cause = (found["introduced_severity"] < THRESHOLD) | (found["share"] == 0)
+        found = found.iloc[no_cause.to_numpy().argsort(kind="stable")]
         said = "Noise explains the shift of this step. " if self._explained(prompt, step) else ""
         found.attrs["sentence"] = said + _said(found, step)
         return found

@@ -68,15 +68,15 @@ class Decoded:
             found[name] = found[name].fillna(-1).astype("int64")
         found["rank"] = found["rank"].astype("Int64")
         found["agrees"] = known & (found["predicted_reference"] == found["predicted_runtime"])
-        each, pairs = self._noise()
+        each, pairs = self.noise_of_rows()
         found["margin_noise"] = pairs
         within = found["margin_shift"].abs() <= THRESHOLD * found["margin_noise"]
-        unknown = known & found["margin_noise"].isna()
-        found["explained"] = (within & known).astype("boolean").mask(unknown)
+        found["explained"] = within.astype("boolean").mask(~known | found["margin_noise"].isna())
         found["severity"] = _severity(found["rmse"], pd.Series(each, dtype="float64"))
         return found[list(COLUMNS)]
 
-    def _noise(self) -> tuple[list[float], list[float]]:
+    def noise_of_rows(self) -> tuple[list[float], list[float]]:
+        """Of all logits, and of the difference of two, by position; NaN until measured."""
         if not self.noise:
             return [math.nan] * len(self.positions), [math.nan] * len(self.positions)
         measured = [self.noise[item.call][item.row] for item in self.positions]

@@ -90,7 +90,7 @@ export function decodeTokens(wire: WireTokens, buffers: readonly DataView[]): To
     return [
       `position ${position[row]}, call ${step[row]}: “${text(row)}”`,
       flipped && `flip: reference “${reference(row)}”, runtime “${runtime(row)}”; ${SAID[flipped]}`,
-      !flipped && atFault[row] === 1 && "the logits differ by more than noise",
+      !flipped && atFault[row] === 1 && (Number.isNaN(kl[row]) ? "NaN or Inf among the logits" : "the logits differ by more than noise"),
       `KL ${number(kl[row])} nats`,
       `margin ${number(margin[row])}, shifted by ${number(shift[row])}, noise ${number(noise[row])}`,
       `logits ${number(severity[row])} times their noise`,

@@ -6,6 +6,7 @@ for each planted fault, the first fault step, the culprit and its proof.
 
 from __future__ import annotations
 
+import copy
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from torch import nn
 
 import etviz
 from etviz.pipeline.lower import lower
+from etviz.tensors.metrics import THRESHOLD
 from tests.decoding.trained import ROOM, Characters, call, module, prompts
 from tests.language.programs import RECIPES
 from tests.shelf import Shelf
@@ -159,6 +161,23 @@ MORE: dict[str, Plant] = {
 }
 
 
+def felt(shelf: Shelf, name: str, plant: Plant, run: etviz.Decode) -> int | None:
+    """The first call whose logits the plant changes, in the eager model, by more than the run's noise explains."""
+    model = gained(shelf, name)
+
+    def logits() -> torch.Tensor:
+        fresh = copy.deepcopy(model)
+        with torch.no_grad():
+            return torch.cat([fresh(*call([token], at)) for at, token in enumerate(run.sequences[0].ids[:-1])])
+
+    right = logits()
+    was, wrong = plant.patch(model)
+    was.copy_(wrong)
+    each, _ = run.sequences[0].noise_of_rows()
+    beyond = (logits() - right).square().mean(-1).sqrt() >= THRESHOLD * torch.tensor(each)
+    return int(beyond.nonzero()[0]) if beyond.any() else None
+
+
 def _bytes(tensor: torch.Tensor) -> bytes:
     return tensor.detach().contiguous().view(torch.uint8).numpy().tobytes()
 
@@ -194,23 +213,27 @@ def correct(shelf: Shelf, name: str, count: int = 20, steps: int = 64) -> None:
 
 
 def faults(shelf: Shelf, name: str, root: Path, steps: int = 24) -> None:
-    """First fault step, culprit and proof of each planted fault."""
-    exact = 0
+    """First fault step, where it is felt first, culprit and proof of each planted fault."""
+    exact = began = 0
     plants = {what: plant for what, plant in (PLANTS | MORE).items() if plant.token < 0 or "8da4w" not in name}
     for what, plant in plants.items():
         folder = planted(shelf, name, plant, root / f"{name}-{what}".replace(" ", "_").replace("'", ""))
         run = etviz.decode(folder, prompts(2)[1], tokenizer=Characters(), steps=steps)
         first, expected = run.first_fault, plant.first(run.sequences[0].ids)
         step = None if first is None else int(first["step"])
-        exact += step == expected
-        flips = int((~run.steps["agrees"]).sum())
-        line = f"{name}: {what}: first fault at step {step}, expected {expected}; {flips} flips"
+        visible = felt(shelf, name, plant, run)
+        exact += step == visible
+        line = f"{name}: {what}: planted {expected}, felt {visible}, first fault {step}; {int(run.flips.sum())} flips"
         if step is not None:
             why = run.why(step)
-            proof = run.what_if(step, int(str(why.index[0])))
+            top = why.iloc[0]
+            began += int(top["step"]) == expected
+            proof = run.what_if(
+                step, [*why.index[(why["run"] == top["run"]) & (why["instruction"] == top["instruction"])]]
+            )
             line += f"; {why.attrs['sentence']} KL {proof.kl_before:.2g} → {proof.kl_after:.2g} nats"
         _say(line)
-    _say(f"{name}: {exact} of {len(plants)} exact")
+    _say(f"{name}: of {len(plants)}, {exact} are found where they are felt, {began} traced to where they were planted")
 
 
 def main(root: Path, *wanted: str) -> None:

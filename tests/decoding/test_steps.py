@@ -138,6 +138,43 @@ def test_bad_input(shelf: Shelf, name: str) -> None:
         etviz.decode(program(shelf, "custom_8da4w"), **{"steps": 2, **given})
 
 
+class Masked(torch.nn.Module):
+    """Takes more than tokens and a position; its logits are NaN after token 7."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(16, 16)
+
+    def forward(self, tokens: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        logits = self.embedding(tokens).cumsum(1) * scale
+        return torch.where((tokens == 7)[..., None], logits * torch.inf * 0, logits)
+
+
+def test_a_driver_to_paste_fits_the_signature() -> None:
+    with pytest.raises(UsageError, match=r"forward\(tokens, scale\).*\n.*: \(torch.tensor\(\[ids\]\), scale,\)"):
+        etviz.decode(Masked(), [[1]])
+    exported = torch.export.export(Masked(), (torch.tensor([[1]]), torch.ones(1)))
+    with pytest.raises(UsageError, match="no driver is known") as refused:
+        etviz.decode(exported, [[1, 2]], steps=2)
+    pasted = eval(str(refused.value).rpartition("driver=")[2], {"torch": torch})
+    assert len(etviz.decode(exported, [[1, 2]], steps=2, driver=pasted).steps) == 3
+
+
+def test_nan_is_neither_a_flip_nor_explained() -> None:
+    run = etviz.decode(Masked(), [[1, 7, 3]], steps=2, driver=lambda ids, at: (torch.tensor([ids]), torch.ones(1)))
+    assert run.steps["explained"].isna().tolist() == [False, True, False, False]
+    assert run.first_flip is None
+    assert run.first_fault is not None
+    assert run.first_fault["position"] == 1
+    assert run.agreement["value"]["top1"] == 1.0
+    assert run.steps["kl"].dropna().ge(0).all()
+    assert run.summary().splitlines()[:3] == [
+        "The logits hold NaN or Inf at prompt 0, step 1, position 1.",
+        "The best tokens agree at 3 of 3 positions (100 ± 2e+01 %).",
+        "1 position left out: NaN or Inf among the logits.",
+    ]
+
+
 def test_a_tokenizer_file_that_is_damaged(shelf: Shelf, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(ArtifactError, match="no tokenizer"):
