@@ -156,7 +156,7 @@ def test_inputs_that_do_not_fit_are_refused_also_where_delegates_logged_others(v
 
 def test_several_executions_are_a_list_of_tuples(executed: Callable[[str], Executed]) -> None:
     program = executed("plain_cnn")
-    with pytest.raises(UsageError, match="takes 1 inputs, found 2: .*several executions, which are a list of tuples"):
+    with pytest.raises(UsageError, match=r"takes 1 inputs, found 2: .*several executions, which are a list of tuples"):
         etviz.load(program.path("etdump"), **files(program, *OPTIONAL), inputs=[list(program.inputs)] * 2)
 
 
