@@ -423,8 +423,9 @@ class Inspection(Shown):
         Parameters
         ----------
         tensors
-            ``none``: no tensors, the smallest file. ``histograms``: histograms and statistics of every row.
-            ``worst``: these, and the elements with the largest error of the 50 worst rows.
+            ``none``: no tensors, the smallest file. ``histograms``: histograms and statistics of each row, of the 4,000
+            worst rows where there are more. ``worst``: these, and the elements with the largest error of the 50 worst
+            rows.
         title
             By default the Inspection's title.
 

@@ -12,7 +12,11 @@ function padded(size: number): number {
   return Math.ceil(size / 8) * 8;
 }
 
-function pack(payload = samplePayload({ layers: 2 }), more: Record<string, Answer> = {}): Uint8Array {
+function pack(
+  payload = samplePayload({ layers: 2 }),
+  more: Record<string, Answer> = {},
+  tensors: Record<string, Answer> = { "3": sampleTensor(3) },
+): Uint8Array {
   const held: DataView[] = [];
   const hold = (buffers: readonly DataView[]): number[] => buffers.map((buffer) => held.push(buffer) - 1);
   const stored = ({ result, buffers }: Answer) => ({ result, buffers: hold(buffers) });
@@ -20,7 +24,7 @@ function pack(payload = samplePayload({ layers: 2 }), more: Record<string, Answe
     version: 1,
     payload: payload.result,
     payload_buffers: hold(payload.buffers),
-    tensors: { "3": stored(sampleTensor(3)) },
+    tensors: Object.fromEntries(Object.entries(tensors).map(([row, one]) => [row, stored(one)])),
     answers: { "scatter:3": stored(sampleScatter()), ...Object.fromEntries(Object.entries(more).map(([name, one]) => [name, stored(one)])) },
     missing: { "6": "row 6 has no reference tensor" },
   };
@@ -88,7 +92,8 @@ test("a report answers like a kernel, and says what it does not hold", () => {
   expect(source.kernel).toBe(false);
   expect(ask(source, "payload", {})).toMatchObject({ rows: 19 });
   expect(ask(source, "tensor", { row: 3 })).toMatchObject({ row: 3 });
-  expect(ask(source, "tensor", { row: 5 })).toContain("holds no histograms");
+  expect(ask(source, "tensor", { row: 5 })).toContain("holds the histograms of the 1 worst rows");
+  expect(ask(reportSource(readContainer(pack(undefined, {}, {}))), "tensor", { row: 5 })).toContain("holds no histograms");
   expect(ask(source, "tensor", { row: 6 })).toBe("row 6 has no reference tensor");
 });
 

@@ -40,8 +40,8 @@ export interface Report {
   answer(method: string, row: number): Answer | null;
   /** The report of another method of the program; null if there is none of this name. */
   method(name: string): Report | null;
-  /** Why there is no tensor; null if the report was written without. */
-  reason(row: number): string | null;
+  /** Why there is no tensor. */
+  reason(row: number): string;
 }
 
 const LENGTH_BYTES = 4;
@@ -69,7 +69,7 @@ export function readContainer(bytes: Uint8Array): Report {
       const [block] = stored ? buffersOf(stored.buffers) : [];
       return block ? readContainer(new Uint8Array(block.buffer as ArrayBuffer, block.byteOffset, block.byteLength)) : null;
     },
-    reason: (row) => header.missing[row] ?? null,
+    reason: (row) => header.missing[row] ?? withoutTensor(Object.keys(header.tensors).length),
   };
 }
 
@@ -94,6 +94,11 @@ export const NOT_IN_REPORT = "NotInReport";
 const WITHOUT_TENSORS =
   'This report holds no histograms. A notebook, or a report written with tensors="histograms", shows them.';
 
+function withoutTensor(held: number): string {
+  if (held === 0) return WITHOUT_TENSORS;
+  return `This report holds the histograms of the ${held.toLocaleString("en-US")} worst rows. A notebook shows those of every row.`;
+}
+
 /** What the view calls the answers that only some rows of a report have. */
 const NAMES: Record<string, string> = {
   error_map: "error map",
@@ -113,7 +118,7 @@ function outcomeOf(report: Report, method: string, params: Record<string, unknow
   const row = Number(params.row ?? params.run);
   const held = report.answer(method, row);
   if (held && isStored(method, params)) return held;
-  if (method === "tensor") return notHeld(report.reason(row) ?? WITHOUT_TENSORS);
+  if (method === "tensor") return notHeld(report.reason(row));
   const name = NAMES[method];
   if (!name) return notHeld("A report can't compute anything new. A notebook can.");
   if (method === "timeline") return notHeld("This report does not hold the times of this run. A notebook does.");

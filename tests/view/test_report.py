@@ -22,6 +22,7 @@ from etviz.errors import ArtifactError, UsageError
 from etviz.graph.labels import describe_row
 from etviz.view.pages import html as page_module
 from etviz.view.pages import report as report_module
+from etviz.view.pages.report import held_rows
 from etviz.view.payload.program import build_payload
 from etviz.view.payload.tensor import build_tensor
 from tests.markup import IMAGE, MARKUP, poisoned_names
@@ -220,6 +221,18 @@ def test_unknown_tensors_are_refused_before_anything_is_written(residual: etviz.
     with pytest.raises(UsageError, match="'none', 'histograms', 'worst', found 'everything'"):
         residual.to_html(tmp_path / "report.html", tensors="everything")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_of_many_rows_holds_the_histograms_of_the_worst(residual: etviz.Inspection) -> None:
+    analysis = residual.analysis
+    count = len(residual.gaps)
+    assert list(held_rows(analysis, count)) == list(range(count))
+    residual.row(0).note = "kept"
+    few = held_rows(analysis, count, most=2)
+    residual.row(0).note = ""
+    finding = analysis.finder.finding()
+    assert finding is not None
+    assert {0, finding.row, *map(int, residual.worst(2).index)} <= set(few) < set(range(count))
 
 
 def test_four_hundred_rows_fit_into_three_megabytes(executed: Callable[[str], Executed], tmp_path: Path) -> None:

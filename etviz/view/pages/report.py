@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 DETAILED: Final = 50
 """Number of rows, and of rows inside each zoomed delegate, whose worst elements a ``worst`` report lists."""
 
+HELD: Final = 4000
+"""Maximum number of rows, and of rows inside each zoomed delegate, with histograms, which take 0.5 kB each."""
+
 MAPPED: Final = 20
 """As many rows have an error map, error by channel and scatter in a ``worst`` report."""
 
@@ -109,12 +112,21 @@ def _tensors(
     if tensors == "none":
         return answers, missing
     detailed = set(_worst_rows(analysis, DETAILED)) if tensors == "worst" else set[int]()
-    for row in tqdm(range(rows), desc="histograms", unit="row", leave=False, delay=1):
+    for row in tqdm(held_rows(analysis, rows), desc="histograms", unit="row", leave=False, delay=1):
         try:
             answers[row] = build_tensor(analysis, row, worst=row in detailed, beside=beside)
         except EtvizError as error:
             missing[row] = str(error)
     return answers, missing
+
+
+def held_rows(analysis: Analysis, rows: int, most: int = HELD) -> Sequence[int]:
+    """Of `rows` rows those whose histograms a report holds: all, or the worst, the finding's and those with notes."""
+    if rows <= most:
+        return range(rows)
+    finding = analysis.finder.finding()
+    others = [finding.row] if finding is not None else []
+    return sorted({*_worst_rows(analysis, most), *others, *analysis.noted} & {*range(rows)})
 
 
 def _worst_rows(analysis: Analysis, number: int) -> Iterator[int]:
