@@ -410,7 +410,7 @@ class _Step:
     reference: Any
     multiplied: Any
     sizes: Sizes
-    key: int
+    key: Callable[[], int]
     same: bool
 
     @property
@@ -556,7 +556,9 @@ class Lanes(Evaluator):
             if node.target in ("delegate", *CONTROL):
                 return reference, several([self._apart(graph, node, perturbed, at) for at in range(self.lanes)])
             found = _moving(reference, sizes(node, args, kwargs, reference, self.limits.call))
-            step = _Step(graph, node, perturbed, reference, multiplied, found, key_of(reference), same)
+            step = _Step(
+                graph, node, perturbed, reference, multiplied, found, functools.cache(partial(key_of, reference)), same
+            )
             others = self._together(step)
             if others is None:
                 others = several([self._one_lane(step, at) for at in range(self.lanes)])
@@ -590,7 +592,8 @@ class Lanes(Evaluator):
 
     def _one_lane(self, step: _Step, lane: int) -> Any:
         rounding, first = self._others[lane], lane < self.number
-        rounding.begin(step.key)
+        if step.rounded or is_quantize(step.node) or self._leaves_grid(step, first=first):
+            rounding.begin(step.key())
         if not first and to_grid(step.node):
             return step.reference
         if step.multiplied is not None:
@@ -653,7 +656,7 @@ class Lanes(Evaluator):
         """Random numbers for tensors of these shapes, with the lanes as first axis."""
         drawn: list[list[torch.Tensor]] = []
         for at in lanes if likes else ():
-            self._others[at].begin(step.key)
+            self._others[at].begin(step.key())
             drawn.append([self._others[at].uniform(like) for like in likes])
         return [torch.stack(numbers) for numbers in zip(*drawn, strict=True)]
 
