@@ -270,15 +270,23 @@ class Evaluator(GraphInterpreter):
     def _walk(self, graph: Graph, scope: Scope, *others: Scope) -> None:
         last, limits, env, seen = self.last_uses(graph), self.limits, scope.env, scope.seen
         scopes = (scope, *others)
+        alone = not others and seen is None and scope.local is None and scope.perturbed is None
         sizes: dict[str, int] = {}
         for node in graph.nodes:
             value = self.step(graph, node, scope)
             check_result(node, value.reference)
+            if alone:
+                env[node.name] = value.reference
+                sizes[node.name] = limits.add(value.reference)
+                for name in last.get(node.name, ()):
+                    env.pop(name, None)
+                    limits.live -= sizes.pop(name, 0)
+                continue
             values = [value, *self._beside(graph, node, others, value)] if others else [value]
             env[node.name] = value.reference
             own = [item.local for item in values if item.local is not value.reference and item.local is not None]
             own += [scope.perturbed.get(node.name)] if scope.perturbed is not None else []
-            sizes[node.name] = limits.add(node.target, (value.reference, own))
+            sizes[node.name] = limits.add((value.reference, own))
             for each, item in zip(scopes, values, strict=True):
                 if each.local is not None:
                     self._go_on(graph, node, item, each, each.local)

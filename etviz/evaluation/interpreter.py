@@ -154,7 +154,7 @@ class GraphInterpreter(ABC):
 
     def arguments(self, env: Environment, node: Node) -> tuple[list[Any], dict[str, Any]]:
         _, args, kwargs = self.forms(node)
-        return args.fill(env, self._kept), kwargs.fill(env, self._kept)
+        return args.fill(env, self._kept), kwargs.fill(env, self._kept) if node.kwargs else {}
 
     def reads(self, node: Node) -> tuple[str, ...]:
         _, args, kwargs = self.forms(node)

@@ -82,7 +82,7 @@ class Limits:
     def has_room(self, size: int) -> bool:
         return self.live + size <= self._room
 
-    def add(self, target: str, value: Any) -> int:
+    def add(self, value: Any) -> int:
         """Returns the bytes, to be subtracted from `live` when the value is freed."""
         size = nbytes(value)
         self.live += size
@@ -124,6 +124,8 @@ def _kinds(values: Sequence[Any]) -> tuple[Any, ...] | None:
 
 
 def nbytes(value: Any) -> int:
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
     if isinstance(value, (list, tuple)):
         return sum(map(nbytes, value))
     return getattr(value, "nbytes", 0)
