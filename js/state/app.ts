@@ -7,6 +7,7 @@ import { sliceAt } from "../data/tensor";
 import type { TreeName, WireExplained, WireWhatIf } from "../kernel/contract";
 import type { Payload } from "../data/payload";
 import { type Profile, profileOf } from "../data/profile";
+import { withRun } from "../data/runs";
 import { Nodes } from "./nodes";
 import type { Placement } from "./placement";
 import { Rows } from "./rows";
@@ -86,6 +87,17 @@ export class App {
     const { pins } = this.view;
     if (row < 0) return;
     pins.value = pins.peek().includes(row) ? pins.peek().filter((one) => one !== row) : [...pins.peek(), row];
+  }
+
+  /** Show the runs of a term, or the worst of all; the selected value stays selected. */
+  chooseRun(run: string): void {
+    const { filter } = this.store.traits;
+    filter.value = withRun(filter.peek(), run);
+    const values = this.payload.peek()?.runs?.values;
+    const passes = this.rows.passes.peek();
+    const row = this.selection.row.peek();
+    const same = values?.findIndex((value, at) => value === values[row] && passes[at] === 1) ?? -1;
+    if (same >= 0 && !passes[row]) this.selection.selectRow(same);
   }
 
   /** Show an element of the selected row in the map. */

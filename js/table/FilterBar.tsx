@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { readQuery, statusCounts } from "../data/filter";
 import { formatCount } from "../data/format";
 import type { Payload } from "../data/payload";
-import { EVERY_RUN, withRun } from "../data/runs";
+import { EVERY_RUN } from "../data/runs";
 import { Button } from "../ui/Button";
 import { useApp } from "../ui/context";
 import { Icon, LevelIcon } from "../ui/Icon";
@@ -71,12 +71,11 @@ function MethodSelect({ payload: { method, methods, tokens } }: { payload: Paylo
 
 /** Which executions are shown; nothing for a program that ran once. */
 function RunSelect({ payload }: { payload: Payload }): JSX.Element | null {
-  const { rows, store } = useApp();
-  const { filter } = store.traits;
+  const app = useApp();
   const { runs } = payload;
   if (!runs) return null;
   const count = formatCount(runs.numbers.length);
-  const chosen = rows.run.value;
+  const chosen = app.rows.run.value;
   const choices = [
     { name: "", text: `worst of ${count} runs` },
     { name: EVERY_RUN, text: `all ${count} runs` },
@@ -90,7 +89,7 @@ function RunSelect({ payload }: { payload: Payload }): JSX.Element | null {
       data-tip="Executions of the program. Of a value that is in each of them, the worst is shown"
       choices={choices}
       value={chosen}
-      onChange={(run) => (filter.value = withRun(filter.peek(), run))}
+      onChange={(run) => app.chooseRun(run)}
     />
   );
 }

@@ -5,7 +5,6 @@ import { formatMetric } from "../data/format";
 import { gaugeOf } from "../data/gauge";
 import type { Payload } from "../data/payload";
 import { ownError, worstOf } from "../data/rank";
-import { withRun } from "../data/runs";
 import { useApp } from "../ui/context";
 
 interface Execution {
@@ -35,14 +34,13 @@ function executionsOf(payload: Payload): Execution[] {
 }
 
 export function RunStrip({ payload }: { payload: Payload }): JSX.Element | null {
-  const { rows, store } = useApp();
-  const { filter } = store.traits;
+  const app = useApp();
   const executions = useMemo(() => executionsOf(payload), [payload]);
   if (executions.length < 2 || payload.tokens) return null;
   return (
     <div class="etv-run-strip" role="group" aria-label="Executions">
       {executions.map(({ run, step, text }) => {
-        const chosen = rows.run.value === `run:${run}`;
+        const chosen = app.rows.run.value === `run:${run}`;
         return (
           <button
             key={run}
@@ -51,7 +49,7 @@ export function RunStrip({ payload }: { payload: Payload }): JSX.Element | null 
             aria-pressed={chosen}
             aria-label={text}
             data-tip={text}
-            onClick={() => (filter.value = withRun(filter.peek(), chosen ? "" : `run:${run}`))}
+            onClick={() => app.chooseRun(chosen ? "" : `run:${run}`)}
           />
         );
       })}

@@ -69,3 +69,21 @@ test("each execution is a cell with its worst error; a press shows it alone, ano
   click(view.all(".etv-run")[1]);
   await until(() => (view.one(".etv-search input") as HTMLInputElement).value === "");
 });
+
+test("what is selected stays the same value in the execution that is chosen", async () => {
+  const view = await openReady(sample);
+  click(view.all(".etv-row")[2]);
+  await until(() => view.model.state.selected === Number(view.all(".etv-row")[2].dataset.row));
+  const value = (): number => Number(view.model.state.selected) % each;
+  const before = value();
+  for (const run of [1, 2, 0]) {
+    click(view.all(".etv-run")[run]);
+    await until(() => Math.floor(Number(view.model.state.selected) / each) === run);
+    expect(value()).toBe(before);
+    expect(view.all('.etv-row[aria-selected="true"]')).toHaveLength(1);
+  }
+  click(view.all(".etv-run")[0]);
+  await until(() => (view.one(".etv-search input") as HTMLInputElement).value === "");
+  expect(value()).toBe(before);
+  expect(view.all('.etv-row[aria-selected="true"]')).toHaveLength(1);
+});
