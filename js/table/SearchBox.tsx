@@ -1,7 +1,7 @@
 // One box for everything that is looked for: rows by words, fields and limits, with what can come next; after ">"
 // commands, with their keys.
 import type { JSX } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { type Completion, completions } from "../data/completion";
 import { readQuery } from "../data/filter";
 import type { Payload } from "../data/payload";
@@ -55,8 +55,11 @@ export function SearchBox({ payload }: { payload: Payload }): JSX.Element {
   const commands = palette.value !== null;
   const { problems } = commands ? { problems: [] } : readQuery(payload, filter.value);
   const wanted = searching.value;
-  useEffect(() => {
-    if (wanted === 0) return;
+  const heard = useRef(wanted);
+  // Before the next key, which would be the table's.
+  useLayoutEffect(() => {
+    if (wanted === heard.current) return;
+    heard.current = wanted;
     input.current?.focus();
     const { length } = input.current?.value ?? "";
     // What is typed replaces a query, and follows the ">" of a command.
