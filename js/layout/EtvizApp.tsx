@@ -23,7 +23,7 @@ import { GraphPane } from "../graph/GraphPane";
 import { Strip } from "../profile/Strip";
 import { TensorPane } from "../tensor/TensorPane";
 import { NoCall, TokenStrip } from "../tokens/TokenStrip";
-import { Header } from "./Header";
+import { Header, LargeButton } from "./Header";
 import { Help } from "./Help";
 import { KernelLine } from "./KernelLine";
 import { Splitter } from "./Splitter";
@@ -35,6 +35,9 @@ const FILL = { page: "100vh", panel: "100%" };
 
 /** Narrower than this, the panes stand below one another and the view is as high as they are (style/frame.css). */
 const STACKED = 900;
+
+/** Narrower than this, which is the least width of the tensor pane, no pane can be read. */
+const NARROWEST = 220;
 
 /** A thin line on top while the kernel works on something longer. */
 function ProgressLine(): JSX.Element | null {
@@ -143,15 +146,22 @@ interface Props {
 
 /** Full screen, and back. */
 function useLarge(app: App, root: { readonly current: HTMLElement | null }): void {
-  const wanted = app.view.large.value;
+  const { large, isLarge, said } = app.view;
+  const wanted = large.value;
   const heard = useRef(wanted);
+  useEffect(() => {
+    const page = root.current?.ownerDocument;
+    const follow = (): void => void (isLarge.value = root.current?.matches(":fullscreen") ?? false);
+    page?.addEventListener("fullscreenchange", follow);
+    return () => page?.removeEventListener("fullscreenchange", follow);
+  }, []);
   useEffect(() => {
     const element = root.current;
     // What another place of the view was asked for is not asked of this one.
     if (wanted === heard.current || !element) return;
     heard.current = wanted;
     if (element.ownerDocument.fullscreenElement) void element.ownerDocument.exitFullscreen();
-    else element.requestFullscreen?.().catch(() => (app.view.said.value = "Full screen is not allowed here"));
+    else element.requestFullscreen?.().catch(() => (said.value = "Full screen is not allowed here"));
   }, [wanted]);
 }
 
@@ -221,7 +231,13 @@ export function EtvizApp({ app, frame }: Props): JSX.Element {
         <KernelLine />
         {value.status === "loading" && <Loading />}
         {value.status === "error" && <LoadFailed error={value.error} retry={() => app.store.loadPayload()} />}
-        {value.status === "ready" && (
+        {value.status === "ready" && width < NARROWEST && (
+          <div class="etv-narrow" role="note">
+            <p>Too narrow for the view.</p>
+            <LargeButton alone={false} />
+          </div>
+        )}
+        {value.status === "ready" && width >= NARROWEST && (
           <>
             <Header payload={value.value} alone={frame === "page"} />
             {value.value.tokens && <TokenStrip payload={value.value} tokens={value.value.tokens} />}

@@ -7,8 +7,6 @@ import { useApp } from "../ui/context";
 import { Icon, LevelIcon } from "../ui/Icon";
 import { Popover } from "../ui/Popover";
 
-/** The fact that says whether the answer changed: the first number of the verdict. */
-const ANSWER = "Answer";
 const LEVEL_NAMES = { ok: "OK", warn: "Warning", bad: "Problem", unknown: "Not known" };
 
 /** One fact: label, value and level; a button when it points to a row. */
@@ -45,6 +43,22 @@ function FindingLine({ finding }: { finding: Finding }): JSX.Element {
     >
       {finding.text}
     </button>
+  );
+}
+
+/** To the whole screen, and back. */
+export function LargeButton({ alone }: { alone: boolean }): JSX.Element {
+  const { view } = useApp();
+  const text = view.isLarge.value ? "Close" : alone ? "" : "Open large";
+  return (
+    <Button
+      class="etv-quiet"
+      aria-label={text || "Full screen"}
+      data-tip={view.isLarge.value ? "Leave full screen (f or Esc)" : "Full screen (f)"}
+      onClick={() => void view.large.value++}
+    >
+      <Icon name="large" /> {text}
+    </Button>
   );
 }
 
@@ -105,7 +119,6 @@ export function Header({ payload, alone }: { payload: Payload; alone: boolean })
   const Heading = alone ? "h1" : "h2";
   const { view } = useApp();
   const { summary, title } = payload;
-  const answer = summary.facts.find(({ label }) => label === ANSWER);
   const [, verdict, details] = /^(.*?)(?: (\(.*\)\.?))?$/s.exec(summary.verdict) ?? ["", summary.verdict];
   return (
     <div class="etv-header" data-level={summary.level}>
@@ -113,7 +126,6 @@ export function Header({ payload, alone }: { payload: Payload; alone: boolean })
       <div class="etv-said" role="status">
         <Heading class="etv-verdict">
           <span class="etv-hidden">{LEVEL_NAMES[summary.level]}: </span>
-          {answer && <span class="etv-answer" data-level={answer.level}>{answer.value.replace(/^t/, "T")} · </span>}
           {verdict}
           {details && <span class="etv-verdict-details"> {details}</span>}
         </Heading>
@@ -133,14 +145,7 @@ export function Header({ payload, alone }: { payload: Payload; alone: boolean })
         >
           ?
         </Button>
-        <Button
-          class="etv-quiet"
-          aria-label={alone ? "Full screen" : "Open large"}
-          data-tip="Full screen (f)"
-          onClick={() => void view.large.value++}
-        >
-          <Icon name="large" /> {!alone && "Open large"}
-        </Button>
+        <LargeButton alone={alone} />
         <PanelButton title={title} />
       </div>
     </div>

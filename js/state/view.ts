@@ -62,6 +62,8 @@ export function createViewState() {
     searching: signal(0),
     /** Counts the wishes to have the view on the whole screen, or back. */
     large: signal(0),
+    /** The view has the whole screen. */
+    isLarge: signal(false),
     /** What was last put on the clipboard, or why it was not. */
     said: signal(""),
     /** The list of all keys is open. */

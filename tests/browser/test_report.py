@@ -484,6 +484,71 @@ def test_a_key_brings_its_chart_below_the_head(reader: Callable[..., Reader], re
     assert inside(tabs, pane)
 
 
+def test_a_press_on_an_execution_shows_its_rows_in_every_pane(
+    reader: Callable[..., Reader], made: Callable[[str], Made], tmp_path: Path
+) -> None:
+    inspection = made("different").load("exact")
+    view = reader().open(inspection.to_html(tmp_path / "runs.html"))
+    gaps = inspection.gaps
+    view.locator(".etv-table [data-row]").last.click()
+    instruction = gaps.instruction[int(selected(view).get_attribute("data-row") or -1)]
+    cells = view.locator(".etv-run")
+    expect(cells).to_have_count(gaps.input_index.nunique())
+    for run in (2, 1, 0):
+        assert box(cells.nth(run))["width"] >= 10
+        cells.nth(run).click()
+        expect(selected(view)).to_have_count(1)
+        row = gaps.loc[int(selected(view).get_attribute("data-row") or -1)]
+        assert (row.input_index, row.instruction) == (run, instruction)
+        expect(view.locator(".etv-detail-title")).to_contain_text(f"#{instruction}{f'@{run}' if run else ''} ")
+
+
+def test_the_whole_screen_and_back(reader: Callable[..., Reader], report: Path) -> None:
+    """The button says where it leads; in a window that is narrow the view scrolls."""
+    view = reader(NARROW).open(report)
+    button = view.locator(".etv-header-buttons button").last
+    for text, large in (("Close", True), ("Full screen", False)):
+        button.click()
+        expect(view.get_by_role("button", name=text, exact=True)).to_be_visible()
+        assert view.evaluate("e => e.matches(':fullscreen')") == large
+    view.page.keyboard.press("f")
+    expect(button).to_have_text("Close")
+    assert view.evaluate("e => { e.scrollTop = 1e6; return e.scrollTop > 0; }")
+    view.page.keyboard.press("f")
+    expect(button).to_have_attribute("aria-label", "Full screen")
+
+
+def test_too_narrow_for_any_pane_it_says_so_and_opens_large(reader: Callable[..., Reader], report: Path) -> None:
+    view = reader().open(report)
+    view.evaluate("e => { e.parentElement.style.width = '97px'; }")
+    expect(view).to_contain_text("Too narrow for the view")
+    expect(view.locator(".etv-table")).to_have_count(0)
+    button = view.get_by_role("button", name="Open large")
+    assert inside(box(button), box(view))
+    assert button.evaluate("e => e.scrollWidth <= e.clientWidth")
+    button.click()
+    expect(view.locator(".etv-table [data-row]").first).to_be_visible()
+    view.get_by_role("button", name="Close").click()
+    expect(view.locator(".etv-table")).to_have_count(0)
+
+
+def test_the_search_box_has_the_next_key(reader: Callable[..., Reader], report: Path) -> None:
+    """However fast: letters before the box has the focus would be commands of the table. A query is replaced."""
+    view = reader().open(report)
+    search = view.get_by_role("combobox", name="Search rows")
+    search.fill("op:conv")
+    view.locator(".etv-table [data-row]").first.click()
+    found = view.evaluate("""async () => {
+        document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "/", bubbles: true }));
+        await null;
+        const { type, selectionStart, selectionEnd } = document.activeElement;
+        return [type, selectionStart, selectionEnd];
+    }""")
+    assert found == ["search", 0, len("op:conv")]
+    view.page.keyboard.type("cumsum")
+    expect(search).to_have_value("cumsum")
+
+
 def test_light_and_dark_wide_and_narrow(reader: Callable[..., Reader], report: Path, screenshots: Path) -> None:
     backgrounds = set()
     for scheme in get_args(Scheme):
