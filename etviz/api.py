@@ -257,7 +257,7 @@ def load(
         ``etviz.options.operator_libraries`` for the session. No file can name one.
     task
         A measure of the outputs with which the verdict begins, as for `etviz.study`: ``"top1"`` for a classifier. By
-        default top-1 and top-5 of outputs that are a softmax.
+        default top-1 and top-5 of outputs that are a softmax or come from a layer named as a classifier.
 
     Raises
     ------

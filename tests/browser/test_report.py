@@ -471,6 +471,26 @@ def test_paper_has_the_verdict_and_the_worst_rows(
     page.screenshot(path=screenshots / "report-paper.png")
 
 
+def test_a_note_travels_with_the_report_and_paper_has_the_profile(
+    reader: Callable[..., Reader], inspection: etviz.Inspection, tmp_path: Path
+) -> None:
+    note, row = "ask <b>upstream</b>", int(inspection.worst(1).index[0])
+    inspection.row(row).note = note
+    path = inspection.to_html(tmp_path / "note.html")
+    inspection.row(row).note = ""
+    view = reader().open(path)
+    view.locator(f".etv-table [data-row='{row}']").click()
+    expect(view.locator(".etv-detail-body .etv-note")).to_have_text(note)
+    plain = reader(scripts=False).page
+    plain.goto(path.as_uri())
+    view.page.emulate_media(media="print")
+    for page in (plain, view.page):
+        expect(page.locator(".etv-summary")).to_contain_text(note)
+        stems = page.locator(".etv-summary svg rect")
+        expect(stems).to_have_count(read_rows(inspection))
+        assert stems.evaluate_all("all => Math.max(...all.map((one) => one.getBoundingClientRect().height))") > 5
+
+
 def test_a_key_brings_its_chart_below_the_head(reader: Callable[..., Reader], report: Path) -> None:
     view = reader({"width": 1280, "height": 560}).open(report)
     view.locator(".etv-table [data-row]").first.click()
