@@ -578,6 +578,7 @@ def test_light_and_dark_wide_and_narrow(reader: Callable[..., Reader], report: P
             expect(view.locator("svg[role=img]")).to_have_count(2)
             backgrounds.add(view.evaluate("e => getComputedStyle(e).backgroundColor"))
             assert_laid_out(view, stacked=viewport is NARROW)
+            expect(view.locator(".etv-verdict-details")).to_be_visible()
             height = view.evaluate("e => e.getBoundingClientRect().height / innerHeight")
             assert height > 1 if viewport is NARROW else height == 1
             assert view.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
