@@ -551,7 +551,10 @@ def _chosen(target: str, args: Sequence[Any], kwargs: Mapping[str, Any], values:
 def _elementwise(
     target: str, args: Sequence[Any], kwargs: Mapping[str, Any], values: Sequence[Any], call: Call
 ) -> Sizes:
-    """One rounding of inexact results, for functions also one of each argument."""
+    """One rounding of inexact results, for functions also one of each argument.
+
+    Functions have several formulas, so one inexact result tells that the operator may round all of them.
+    """
     plain = [_wide(item).abs() if half_ulp(item) is not None else None for item in values]
     wide = [_doubled(item) for item in args]
     named = {name: _doubled(item) for name, item in kwargs.items()}
@@ -594,10 +597,7 @@ def _elementwise(
         if square is not None and half:
             own = torch.nan_to_num((a - b.double()) / half, 0.0, 0.0, 0.0)
             squares[place] = torch.maximum(square, own.square())
-    return [
-        square.sqrt() * (1.0 if where is None else where) if square is not None else None
-        for square, where in zip(squares, inexact, strict=True)
-    ]
+    return [square.sqrt() if square is not None else None for square in squares]
 
 
 def _doubled(value: Any) -> Any:

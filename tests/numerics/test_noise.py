@@ -732,3 +732,13 @@ def test_lanes_as_a_further_axis_have_the_values_of_lanes_one_by_one(
         for own, expected in zip(one, other, strict=True):
             torch.testing.assert_close(own, expected, rtol=1e-6, atol=1e-6)
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_function_may_round_where_its_exact_result_needs_no_rounding(dtype: torch.dtype) -> None:
+    """Backends multiply hardswish's product by 1/6 in the type of the values, so it is not x where x is above 3."""
+    x = normal(64, 64, dtype=dtype) * 12
+    sixth = torch.tensor(1 / 6, dtype=dtype)
+    error = (x * (x + 3).clamp(0, 6) * sixth).double() - torch.nn.functional.hardswish(x).double()
+    assert 0 < rms(error) < THRESHOLD * law("aten.hardswish.default", x)
+    assert law("aten.relu.default", x) == 0
