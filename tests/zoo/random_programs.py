@@ -9,6 +9,7 @@ values on XNNPACK, layer norms far from 0.
 from __future__ import annotations
 
 import argparse
+import copy
 import functools
 import logging
 import multiprocessing
@@ -29,6 +30,7 @@ from torch.nn import functional
 import etviz
 from etviz.errors import EtvizError
 from etviz.pipeline.execute import execute
+from etviz.pipeline.lower import lower
 from etviz.tensors.metrics import FALSE_ALARMS, THRESHOLD
 from tests.zoo import judge
 from tests.zoo.made import FILES, WAYS, Made
@@ -369,6 +371,44 @@ def examine_once(seed: int, folder: Path) -> Recipe:
     except Exception as error:
         raise NotMadeError(f"{type(error).__name__}: {error}") from error
     return program
+
+
+def two_faults(seed: int, folder: Path) -> tuple[list[str], list[str]]:
+    """Run the program of a seed with weights of two layers doubled in part, and judge it by the right reference.
+
+    Returns the two layers and those that are named, the first divergence first, both by module path.
+
+    Raises
+    ------
+    NotMadeError
+        If there is no program, or it has not two layers with weights.
+    """
+    model, inputs = _built(seed)
+    layers = [name for name, layer in model.named_modules() if isinstance(getattr(layer, "weight", None), Tensor)]
+    if len(layers) < 2:
+        raise NotMadeError("it has not two layers with weights")
+    wrong = copy.deepcopy(model)
+    changed = random.Random(seed).sample(layers, 2)
+    with torch.no_grad():
+        for name in changed:
+            weight = wrong.get_parameter(f"{name}.weight")
+            weight[: len(weight) // 3 + 1].mul_(2)
+    try:
+        for at, one in (("right", model), ("wrong", wrong)):
+            (folder / at).mkdir(parents=True)
+            lower(one, inputs, folder / at)
+        run = execute(folder / "wrong" / "model.pte", [list(inputs)], workdir=folder / "wrong")
+    except Exception as error:
+        raise NotMadeError(f"{type(error).__name__}: {error}") from error
+    found = etviz.load(
+        run.etdump,
+        record=folder / "right" / "model.etviz",
+        etrecord=folder / "right" / "etrecord.bin",
+        debug_buffer=run.debug_buffer,
+        inputs=[inputs],
+    ).diagnosis(look_inside=False)
+    named = [found["culprit"], *found["suspects"]] if found["culprit"] is not None else []
+    return sorted(changed), [item["module"] for item in named]
 
 
 def named_values(seed: int, count: int, folder: Path) -> tuple[int, list[str]]:
