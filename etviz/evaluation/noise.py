@@ -748,7 +748,9 @@ def total_noise(
             by_run[run].add(name)
         for run, given in enumerate(inputs):
             told = (growth or {}).get(run) if seeds[0] == 0 else None
-            lanes.seen = partial(_see, lanes, found, run, by_run[run], told)
+            lanes.seen = partial(
+                _see, (range(lanes.number), range(lanes.number, lanes.lanes)), found, run, by_run[run], told
+            )
             ended = lanes.run(given)
             both = [found[run, "", at] for at in range(len(ended))]
             for at, outputs in enumerate(lanes.perturbed_outputs):
@@ -771,7 +773,7 @@ def total_noise(
 
 
 def _see(
-    lanes: Lanes,
+    lanes: tuple[range, range],
     found: dict[tuple[int, str, int], tuple[Spread, Spread]],
     run: int,
     names: Collection[str],
@@ -785,8 +787,8 @@ def _see(
     values = flat_values(value)
     both = [found[run, node.name, at] if node.name in names else (Spread(), Spread()) for at in range(len(values))]
     for (first, last), other, plain in zip(both, flat_values(perturbed), values, strict=False):
-        first.add_lanes(other, plain, range(lanes.number))
-        last.add_lanes(other, plain, range(lanes.number, lanes.lanes))
+        first.add_lanes(other, plain, lanes[0])
+        last.add_lanes(other, plain, lanes[1])
     if told is not None:
         told.see(node, value, [first for first, _ in both])
 

@@ -117,15 +117,16 @@ def over_lanes(
                 return leaf
             return parts._add_batch_dim(leaf.stacked[lanes.start : lanes.stop], 0, level)
 
-        def leave(value: Any) -> Any:
-            if isinstance(value, (list, tuple)):
-                return [leave(item) for item in value]
-            if not isinstance(value, torch.Tensor) or not parts.is_batchedtensor(value):
-                return value
-            return Several((), parts._remove_batch_dim(value, level, len(lanes), 0))
-
         drawn = [parts._add_batch_dim(item, 0, level) for item in numbers]
-        return leave(call(map_arg(args, enter), map_arg(dict(kwargs), enter), drawn))
+        return _left(call(map_arg(args, enter), map_arg(dict(kwargs), enter), drawn), level, len(lanes))
+
+
+def _left(value: Any, level: int, lanes: int) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_left(item, level, lanes) for item in value]
+    if not isinstance(value, torch.Tensor) or not _vmap().is_batchedtensor(value):
+        return value
+    return Several((), _vmap()._remove_batch_dim(value, level, lanes, 0))
 
 
 def part_of(value: Any, lanes: range) -> Any:
