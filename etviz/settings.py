@@ -63,6 +63,8 @@ class Options(HasTraits):
         Which artifacts a child process evaluates, so that they can't end the kernel. ``auto``: files that etviz did not
         write on this machine. ``always``: all. ``never``: none. The environment variable ``ETVIZ_ISOLATION`` sets the
         initial value.
+    isolation_megabytes, isolation_seconds
+        Limits of that child process, beside what the size of the files adds.
     embed_megabytes
         Maximum size of an embedded report. A larger one omits tensors, or shows only the table of the worst rows.
     look_inside
@@ -89,6 +91,8 @@ class Options(HasTraits):
     embed_tensors = Enum(TENSORS, "histograms").tag(expected=f"one of {', '.join(map(repr, TENSORS))}")
     isolation = _choice(ISOLATIONS)
     embed_megabytes = _Positive(16.0).tag(expected="a positive number of megabytes")
+    isolation_megabytes = _Positive(2000.0).tag(expected="a positive number of megabytes")
+    isolation_seconds = _Positive(300.0).tag(expected="a positive number of seconds")
 
     look_inside = _choice(LOOK_INSIDE)
     operator_libraries = List(Unicode()).tag(expected="a list of names of modules, or of paths of shared libraries")

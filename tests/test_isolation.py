@@ -20,7 +20,6 @@ from executorch.devtools import Inspector
 from executorch.exir._serialize._program import deserialize_pte_binary
 
 import etviz
-from etviz.artifacts import known_files
 from etviz.artifacts.known_files import is_known, note_written
 from etviz.errors import ArtifactError, ExecutionError, UsageError
 from etviz.loading import foreign as wall
@@ -175,14 +174,13 @@ def test_what_etviz_wrote_is_known(foreign: dict[str, Any], asked: list[Any], tm
 def test_files_that_are_used_stay_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many others are written; what nobody asks for is dropped."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(known_files, "_MOST", 8)
-    used, left, *others = (tmp_path / str(at) for at in range(20))
+    used, left, *others = (tmp_path / str(at) for at in range(9002))
     for path in (used, left, *others):
         path.touch()
     note_written([used, left])
-    for path in others:
+    for at in range(0, len(others), 500):
         assert is_known([used])
-        note_written([path])
+        note_written(others[at : at + 500])
     assert is_known([used])
     assert not is_known([left])
 
@@ -211,7 +209,7 @@ def test_too_much_memory_is_the_answer(
 ) -> None:
     """A record of a few kilobytes asks for more than the child may have, or than there is; it is not tried here."""
     refuse_operators()
-    monkeypatch.setattr(wall, "_SPARE", 1 << 28)
+    monkeypatch.setattr(etviz.options, "isolation_megabytes", 256)
 
     def insert(graph: dict[str, Any]) -> None:
         graph["nodes"].insert(0, node("hostile", "aten.full.default", [size, 1.0]))
@@ -247,7 +245,7 @@ def test_a_watched_child_that_takes_too_much_is_the_answer(
         "from etviz.pipeline import service\nservice._limit = lambda spare: 0\nfrom etviz.loading.foreign import main\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    monkeypatch.setattr(wall, "_SPARE", 1 << 28)
+    monkeypatch.setattr(etviz.options, "isolation_megabytes", 256)
 
     def insert(graph: dict[str, Any]) -> None:
         graph["nodes"][:0] = [node(f"v{at}", "aten.full.default", [[1 << 22], 1.0]) for at in range(100)]

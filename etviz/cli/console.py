@@ -18,7 +18,7 @@ from etviz.graph.labels import short_name
 from etviz.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
 out: Final = Console(highlight=False)
 err: Final = Console(stderr=True, highlight=False)
@@ -28,14 +28,14 @@ _PATIENCE: Final = {True: 0.5, False: 3.0}
 
 
 @contextmanager
-def doing(what: str) -> Generator[None]:
+def doing(what: str, patience: Mapping[bool, float] = _PATIENCE) -> Generator[None]:
     terminal, said = err.is_terminal, threading.Event()
 
     def say() -> None:
         said.set()
         err.print(f"etviz: {printable(what)} …", soft_wrap=True, markup=False, end="\r" if terminal else "\n")
 
-    timer = threading.Timer(_PATIENCE[terminal], say)
+    timer = threading.Timer(patience[terminal], say)
     timer.daemon = True
     timer.start()
     try:

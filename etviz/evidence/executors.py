@@ -46,8 +46,8 @@ class CallingThread(Executor):
 class WherePaying(Executor):
     """Works in the calling thread, and in new processes once much work is known to be left."""
 
-    def __init__(self, pieces: int, count: int) -> None:
-        self._pieces, self._count = pieces, count
+    def __init__(self, pieces: int, count: int, pays: float = _PAYS) -> None:
+        self._pieces, self._count, self._pays = pieces, count, pays
         self._here = CallingThread()
         self._done, self._seconds = 0, 0.0
         self._pool: ProcessPoolExecutor | None = None
@@ -58,7 +58,7 @@ class WherePaying(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         left = (self._pieces - self._done) * self._seconds / max(self._done, 1)
-        if self._pool is None and left > _PAYS and _crosses(fn, args, kwargs):
+        if self._pool is None and left > self._pays and _crosses(fn, args, kwargs):
             self._pool = _processes(self._count)
         if self._pool is not None:
             return self._pool.submit(fn, *args, **kwargs)

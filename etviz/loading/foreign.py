@@ -48,11 +48,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_SECONDS: Final = 300.0
 _SECONDS_PER_BYTE: Final = 2e-6
-_SPARE: Final = 2 << 30
 _TIMES: Final = 8
-"""Memory limit in multiples of the files' size, beside `_SPARE`."""
+"""Memory limit in multiples of the files' size, beside `options.isolation_megabytes`."""
 _KEPT: Final = 4
 """Programs that a child keeps open."""
 _NUMBERS: Final = itertools.count()
@@ -103,7 +101,11 @@ class Foreign:
 
     def ask(self, work: str, main: _Main, values: Any) -> Any:
         size = self.paired.artifacts.size
-        limits = {"most": _SPARE + _TIMES * size, "session": self._session, "work": work}
+        limits = {
+            "most": int(options.isolation_megabytes * 1e6) + _TIMES * size,
+            "session": self._session,
+            "work": work,
+        }
         for whole in (not self._told, True):
             with Scratch() as folder:
                 names = _ParentNames(self.paired, main, whole=whole)
@@ -112,7 +114,7 @@ class Foreign:
                 if whole:
                     with Packer(Path(folder) / "files", Known()) as packer:
                         request["files"] = packer.pack(_recipe(self.paired))
-                answer = self._run(request, _SECONDS + _SECONDS_PER_BYTE * size, names)
+                answer = self._run(request, options.isolation_seconds + _SECONDS_PER_BYTE * size, names)
                 if "forgotten" not in answer:
                     self._told = True
                     return _result(answer, Path(folder), names)
@@ -124,7 +126,8 @@ class Foreign:
         except ExecutionError as error:
             problem = (
                 "This machine did not write these files, so a separate process evaluates them, and that failed: "
-                f"{error.problem.rstrip('.')}. They are damaged, or made to do that; etviz.options.isolation = 'never' "
+                f"{error.problem.rstrip('.')}. They are damaged, made to do that, or need more than "
+                "etviz.options.isolation_megabytes and isolation_seconds allow; etviz.options.isolation = 'never' "
                 "evaluates files in this process"
             )
             raise ExecutionError(problem, error.exit_status, error.last_lines) from None

@@ -44,7 +44,7 @@ def interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
     folder.mkdir()
     (folder / "vendors_interpreter.py").write_text(code, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    monkeypatch.setattr(interpreters, "INTERPRETERS", dict(interpreters.INTERPRETERS))
+    monkeypatch.setitem(interpreters.INTERPRETERS, BACKEND, interpreters.Interpreter(""))  # restored at the end
     WORKER.stop()
     interpreters.register(BACKEND, "vendors_interpreter:show", "loops in torch")
     yield code
@@ -153,7 +153,7 @@ def test_a_backend_without_an_interpreter_is_named(tmp_path: Path) -> None:
 
 def test_a_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     missing = interpreters.Interpreter("nowhere:show", "a reference", "a_package_that_nobody_has", "pip install vendor")
-    monkeypatch.setattr(interpreters, "INTERPRETERS", {BACKEND: missing})
+    monkeypatch.setitem(interpreters.INTERPRETERS, BACKEND, missing)
     with pytest.raises(UsageError, match=r"needs a_package_that_nobody_has .*pip install vendor"):
         emulated(tmp_path / "run")
 

@@ -442,14 +442,12 @@ def test_help_cuts_nothing_on_80_columns(
     assert re.search(r"[\w-]…", out) is None
 
 
-def test_long_work_says_what_it_does_and_short_work_nothing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(console, "_PATIENCE", {True: 0.05, False: 0.05})
-    with console.doing("comparing"):
+def test_long_work_says_what_it_does_and_short_work_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    patience = {True: 0.05, False: 0.05}
+    with console.doing("comparing", patience):
         time.sleep(0.3)
     assert capsys.readouterr().err == "etviz: comparing …\n"
-    with console.doing("comparing"):
+    with console.doing("comparing", patience):
         pass
     time.sleep(0.2)
     assert capsys.readouterr().err == ""

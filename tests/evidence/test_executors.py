@@ -45,15 +45,15 @@ def _same(a: etviz.Study, b: etviz.Study) -> None:
 
 
 def test_processes_take_over_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "_PAYS", 0.0)
-    monkeypatch.setattr(executors, "_cores", lambda: 2)
     monkeypatch.setattr(sys.modules["__main__"], "__file__", "script.py", raising=False)
-    with executors.executor_of(None, 3) as (pool, _):  # a script: only it knows whether it guards its top level
+    with executors.WherePaying(3, 2, pays=0.0) as pool:  # a script: only it knows whether it guards its top level
         assert {pool.submit(os.getpid).result() for _ in range(3)} == {os.getpid()}
     monkeypatch.delattr(sys.modules["__main__"], "__file__")
-    with executors.executor_of(None, 4) as (pool, _):
+    with executors.WherePaying(4, 2, pays=0.0) as pool:
         assert [pool.submit(_own, lambda: 0).result() for _ in range(2)] == [os.getpid()] * 2  # that can't cross
         assert pool.submit(os.getpid).result() != os.getpid()
+    with executors.executor_of(None, 4) as (pool, count):
+        assert isinstance(pool, executors.WherePaying) == (count > 1)
 
 
 def test_a_script_that_its_own_processes_run_again_is_told_to_guard_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from etviz.errors import UsageError
-from etviz.view.export import tensors as dumping
+from etviz.view.export.tensors import write_tensors
 from tests.programs import Executed
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -26,16 +26,15 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 @pytest.mark.parametrize("name", ["encoder", "digits_int8", "counter"])
-def test_every_tensor_of_a_run(
-    name: str, executed: Callable[[str], Executed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_tensor_of_a_run(name: str, executed: Callable[[str], Executed], tmp_path: Path) -> None:
     """Bit for bit what Python has, over several files; what has no reference says why."""
-    monkeypatch.setattr(dumping, "_SHARD", 64)
     inspection = executed(name).load()
     delegates = inspection.gaps.index[inspection.gaps["kind"] == "delegate"]
     if len(delegates):
         inspection.zoom(delegates[0])
-    index = json.loads(inspection.export.tensors(tmp_path / "tensors").read_text())
+    whole = json.loads(inspection.export.tensors(tmp_path / "whole").read_text())
+    index = json.loads(write_tensors(inspection.analysis, tmp_path / "tensors", most=64).read_text())
+    assert [item["row"] for item in whole["rows"]] == [item["row"] for item in index["rows"]]
     files = {path.name: load_file(path) for path in (tmp_path / "tensors").glob("*.safetensors")}
     kept: list[dict[str, Any]] = [item for item in index["rows"] if "reference" in item]
     assert len(files) > 1

@@ -14,7 +14,6 @@ import torch
 
 import etviz
 from etviz.errors import EtvizError, ExecutionError
-from etviz.loading import foreign
 from tests.fuzz.conftest import Attempts
 
 Sound = Callable[..., dict[str, Any]]
@@ -108,7 +107,7 @@ def test_hostile_calls(call: str, ask: Attempts, sound: Sound, tmp_path: Path) -
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are evaluated in the child process, with 512 MB."""
     monkeypatch.setattr(etviz.options, "isolation", "always")
-    monkeypatch.setattr(foreign, "_SPARE", 512 << 20)
+    monkeypatch.setattr(etviz.options, "isolation_megabytes", 512)
 
 
 @pytest.mark.usefixtures("apart")
@@ -154,7 +153,7 @@ def test_hours_of_work(
     monkeypatch.setattr(etviz.options, "isolation", "always")
     refuse_operators()
     etviz.load(**sound("counter", *WHOLE))  # the child has imported torch
-    monkeypatch.setattr(foreign, "_SECONDS", 3.0)
+    monkeypatch.setattr(etviz.options, "isolation_seconds", 3)
     with pytest.raises(ExecutionError, match="did not end within"):
         etviz.load(**files)
 

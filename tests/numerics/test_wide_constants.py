@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from etviz.errors import PairingError
-from etviz.explain.attribution import wide_constants as wide_constants
 from etviz.explain.attribution.wide_constants import WideConstants
 
 
@@ -28,20 +27,18 @@ def weights(count: int, *, size: int = 256) -> Reads:
     return Reads({f"w{i}": torch.randn(size, size, generator=generator) / size**0.5 for i in range(count)})
 
 
-def test_the_last_used_ones_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wide_constants, "KEPT", 2 * 256 * 256 * 8)
+def test_the_last_used_ones_are_kept() -> None:
     constants = weights(3)
-    wide = WideConstants(constants)
+    wide = WideConstants(constants, most=2 * 256 * 256 * 8)
     for name in ("w0", "w1", "w0", "w2", "w0", "w1"):
         assert wide[name].dtype == torch.float64
         torch.testing.assert_close(wide[name], dict.__getitem__(constants, name).double(), rtol=0, atol=0)
     assert constants.names == ["w0", "w1", "w2", "w1"]
 
 
-def test_what_is_larger_than_all_that_may_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wide_constants, "KEPT", 1000)
+def test_what_is_larger_than_all_that_may_be_kept() -> None:
     constants = weights(1)
-    wide = WideConstants(constants)
+    wide = WideConstants(constants, most=1000)
     assert torch.equal(wide["w0"], wide["w0"])
     assert constants.names == ["w0", "w0"]
 
@@ -57,11 +54,10 @@ def test_other_types_and_missing_ones() -> None:
 
 
 @pytest.mark.parametrize("kept", [1000, 2 * 256 * 256 * 8, 1 << 30])
-def test_gradients_flow_through_constants_that_were_dropped(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_flow_through_constants_that_were_dropped(kept: int) -> None:
     """Against NumPy: a chain of products, with weights as they are, transposed and cut."""
-    monkeypatch.setattr(wide_constants, "KEPT", kept)
     constants = weights(4)
-    wide = WideConstants(constants)
+    wide = WideConstants(constants, most=kept)
     x = torch.linspace(-1.0, 1.0, 256, dtype=torch.float64).reshape(1, 256).requires_grad_()
     with wide.compact():
         y = x @ wide["w0"] @ wide["w1"].t() @ wide["w2"] @ wide["w3"][:, 8:]

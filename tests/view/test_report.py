@@ -20,8 +20,8 @@ import etviz
 from etviz.analysis.analysis import Analysis
 from etviz.errors import ArtifactError, UsageError
 from etviz.graph.labels import describe_row
-from etviz.view.pages import html as page_module
 from etviz.view.pages import report as report_module
+from etviz.view.pages.html import view_page
 from etviz.view.pages.report import held_rows
 from etviz.view.payload.program import build_payload
 from etviz.view.payload.tensor import build_tensor
@@ -273,20 +273,15 @@ def test_an_interrupt_keeps_the_report_that_was_there(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_missing_front_end_is_named_with_what_to_do(
-    residual: etviz.Inspection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(page_module, "STATIC", tmp_path)
+def test_a_missing_front_end_is_named_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"report\.css: the view of the report is not built.*make install"):
-        residual.to_html(tmp_path / "report.html")
+        view_page("title", "", b"", tmp_path)
 
 
-def test_what_would_end_the_script_is_spelled_otherwise(
-    residual: etviz.Inspection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_would_end_the_script_is_spelled_otherwise(tmp_path: Path) -> None:
     (tmp_path / "report.js").write_text("const a = '</SCRIPT><!-- <script>';\r\n")
     (tmp_path / "report.css").write_text("a::after { content: '</style>' }")
-    monkeypatch.setattr(page_module, "STATIC", tmp_path)
-    page = Page(residual.to_html(tmp_path / "report.html"))
+    (tmp_path / "report.html").write_bytes(view_page("title", "", b"data", tmp_path))
+    page = Page(tmp_path / "report.html")
     assert page.text("script", 1) == r"const a = '\x3C/SCRIPT>\x3C!-- \x3Cscript>';" + "\n"
     assert page.text("style") == r"a::after { content: '\3C /style>' }"

@@ -21,8 +21,7 @@ from etviz.tensors.finite import has_nonfinite
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
-KEPT: Final = 96 << 20
-"""Maximum number of bytes of widened constants that are kept."""
+_KEPT: Final = 96 << 20
 _COMPACT: Final = 1 << 16
 """Threshold in elements: autograd keeps larger tensors as float32."""
 _SAVED_TWICE: Final = 6
@@ -40,10 +39,14 @@ def widen(value: Any) -> Any:
 
 
 class WideConstants(Mapping[str, "torch.Tensor"]):
-    """One method's constants in float64, by `Input.target`; `narrow` ones as they are."""
+    """One method's constants in float64, by `Input.target`; `narrow` ones as they are.
 
-    def __init__(self, constants: Mapping[str, torch.Tensor], narrow: Container[str] = ()) -> None:
+    The last used ones, of at most `most` bytes, are kept.
+    """
+
+    def __init__(self, constants: Mapping[str, torch.Tensor], narrow: Container[str] = (), most: int = _KEPT) -> None:
         self._constants = constants
+        self._most = most
         self._narrow = narrow
         self._kept: dict[str, torch.Tensor] = {}
         self._targets: dict[int, str] = {}
@@ -56,7 +59,7 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
             return kept
         narrow = weight_of(self._constants, target)
         wide = widen(narrow) if target not in self._narrow else narrow
-        if wide is not narrow and 0 < wide.nbytes <= KEPT:
+        if wide is not narrow and 0 < wide.nbytes <= self._most:
             self._keep(target, wide)
         return wide
 
@@ -80,7 +83,7 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
 
     def _keep(self, target: str, wide: torch.Tensor) -> None:
         self._bytes += wide.nbytes
-        while self._kept and self._bytes > KEPT:
+        while self._kept and self._bytes > self._most:
             dropped = self._kept.pop(next(iter(self._kept)))
             self._bytes -= dropped.nbytes
             del self._targets[dropped.untyped_storage().data_ptr()]

@@ -24,13 +24,13 @@ _ABOUT: Final = ("name", "event_block", "instruction", "kind", "op", "output", "
 
 
 class _Shards:
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._count = folder, 0
+    def __init__(self, folder: Path, most: int) -> None:
+        self._folder, self._count, self._most = folder, 0, most
         self._held: dict[str, torch.Tensor] = {}
 
     def add(self, key: str, tensor: torch.Tensor) -> dict[str, Any]:
         held = sum(item.nbytes for item in self._held.values())
-        if self._held and held + tensor.nbytes > _SHARD:
+        if self._held and held + tensor.nbytes > self._most:
             self.write()
         self._held[key] = tensor.detach().clone(memory_format=_contiguous())
         about = {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
@@ -51,12 +51,12 @@ def _contiguous() -> torch.memory_format:
 
 
 @during("writing the tensors")
-def write_tensors(analysis: Analysis, folder: Any) -> Path:
+def write_tensors(analysis: Analysis, folder: Any, most: int = _SHARD) -> Path:
     target = Path(folder)
     if target.exists() and not target.is_dir():
         raise UsageError(f"{target} is a file; name a folder for the tensors")
     with whole_files(target) as fresh:
-        shards = _Shards(fresh)
+        shards = _Shards(fresh, most)
         body = {
             "format": _FORMAT,
             "version": 1,

@@ -51,15 +51,14 @@ def html_page(title: str, style: str, body: str, script: str = "") -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def view_page(title: str, summary: str, data: bytes) -> bytes:
-    """`summary` is HTML for paper, without scripts, and until the view is ready."""
+def view_page(title: str, summary: str, data: bytes, static: Path = STATIC) -> bytes:
+    """`summary` is HTML for paper, without scripts, and until the view is ready; `static` has the built view."""
     held = base64.b64encode(data).decode("ascii")
     body = f'<div id="etviz"></div>\n{summary}\n<script type="application/octet-stream" id="etviz-data">{held}</script>'
-    return html_page(title, _asset("report.css"), body, _asset("report.js"))
+    return html_page(title, _asset(static / "report.css"), body, _asset(static / "report.js"))
 
 
-def _asset(name: str) -> str:
-    path = STATIC / name
+def _asset(path: Path) -> str:
     try:
         # The parser turns every line end into \n before the hash is taken.
         return path.read_text("utf-8").replace("\r\n", "\n").replace("\r", "\n")
