@@ -22,7 +22,7 @@ from torch import nn
 import etviz
 from etviz.view.pages.container import pack
 from etviz.view.pages.html import view_page
-from etviz.view.payload.program import build_payload
+from etviz.view.payload.program_payload import build_payload
 from tests.browser.chromium import FLAGS, find_chromium
 from tests.programs import EncoderBlock
 

@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 import etviz
 from benchmarks.mobilenet import MobileNet
 from benchmarks.models import vit
-from etviz.demo.demo import run_demo
+from etviz.demo.digits_demo import run_demo
 from etviz.demo.language_model import STEP, run_language_demo
 from etviz.errors import UsageError
 from tests.vendors import models as tosa

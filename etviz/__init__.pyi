@@ -29,9 +29,9 @@ from etviz.gate.bundle import bundle as bundle
 from etviz.gate.bundle import verify as verify
 from etviz.inspection import Inspection as Inspection
 from etviz.parity.parity import parity as parity
-from etviz.parity.result import Parity as Parity
-from etviz.pipeline.probe import Probe as Probe
-from etviz.pipeline.probe import probe as probe
+from etviz.parity.port_result import Parity as Parity
+from etviz.pipeline.probe_program import Probe as Probe
+from etviz.pipeline.probe_program import probe as probe
 from etviz.pipeline.recipe import Recipe as Recipe
 from etviz.pipeline.recipe import recipe as recipe
 from etviz.pipeline.record import record as record

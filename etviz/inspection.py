@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from etviz.artifacts.files import make_folder, path_of
 from etviz.errors import during
 from etviz.text import one_line
-from etviz.view.pages.report import write_report
+from etviz.view.pages.report_page import write_report
 from etviz.view.plots import Plots, save
 from etviz.view.widget.shown import Shown
 from etviz.view.widget.state import ViewState

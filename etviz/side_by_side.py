@@ -24,9 +24,9 @@ from etviz.inspection import Inspection
 from etviz.tensors.metrics import METRICS
 from etviz.text import one_line, printable
 from etviz.view.pages.html_tables import comparison_fragment, comparison_summary
-from etviz.view.pages.report import check_tensors, framed, report_page
+from etviz.view.pages.report_page import check_tensors, framed, report_page
 from etviz.view.payload.beside import CHANGE, Beside, beside_names
-from etviz.view.payload.program import compared_rows
+from etviz.view.payload.program_payload import compared_rows
 from etviz.view.widget.shown import Shown
 from etviz.view.widget.state import ViewState
 

@@ -114,7 +114,7 @@ def refuse_operators(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From a call of it on, this process walks no graph and calls no operator of one."""
     from etviz.evaluation.interpreter import GraphInterpreter
     from etviz.evaluation.limits import Limits
-    from etviz.evaluation.operators import Operator
+    from etviz.evaluation.operator_rules import Operator
 
     def refuse() -> None:
         for owner in (Limits, GraphInterpreter, Operator):

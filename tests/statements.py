@@ -16,7 +16,7 @@ import numpy as np
 import etviz
 from etviz.errors import EtvizError
 from etviz.gate import Rules, check
-from etviz.view.payload.program import build_payload
+from etviz.view.payload.program_payload import build_payload
 
 EXPLAINED = "as much as rounding in this precision explains"
 NOBODY = re.compile(r"[Nn]o operator (that was compared )?adds")

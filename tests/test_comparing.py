@@ -11,7 +11,7 @@ import pytest
 
 import etviz
 from etviz.errors import ArtifactError, UsageError
-from etviz.view.payload.program import build_payload
+from etviz.view.payload.program_payload import build_payload
 from etviz.view.payload.tensor import build_tensor
 from tests.programs import Executed
 

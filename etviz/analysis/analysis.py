@@ -166,7 +166,7 @@ class Analysis:
     @during("listing the program")
     def listing(self) -> str:
         """`UsageError` if the files do not hold the program."""
-        from etviz.evaluation.operators import as_written
+        from etviz.evaluation.operator_rules import as_written
         from etviz.graph.listing import format_delegated_graph
         from etviz.graph.lowered import as_lowered
 

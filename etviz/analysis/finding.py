@@ -10,7 +10,7 @@ from etviz.analysis.culprits import Culprit, Decision, decide
 from etviz.analysis.summary import BEYOND, Summary, row_of, summarize
 from etviz.comparison.constants import differing
 from etviz.comparison.gap import CREATED, MISMATCH, NOT_COMPARED
-from etviz.comparison.inputs import FIRST_FAR_OFF
+from etviz.comparison.input_checks import FIRST_FAR_OFF
 from etviz.graph.labels import describe_row
 
 if TYPE_CHECKING:

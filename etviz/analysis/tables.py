@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from etviz.artifacts.files import collection_paused
+from etviz.comparison.final_outputs import outputs_frame
 from etviz.comparison.gap import NOT_COMPARED, WRONG
 from etviz.comparison.gap_tables import coverage_frame, gap_frame, rank
-from etviz.comparison.outputs import outputs_frame
 from etviz.comparison.references import References
 from etviz.graph.labels import RowAddress, row_names
 from etviz.graph.uses import unused

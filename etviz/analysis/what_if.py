@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from etviz.comparison.outputs import outputs_frame
+from etviz.comparison.final_outputs import outputs_frame
 from etviz.errors import UsageError
 
 if TYPE_CHECKING:

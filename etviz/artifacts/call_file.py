@@ -159,7 +159,7 @@ def read_calls(path: PathLike) -> CallLog:
             break
         if number == _MOST:
             raise ArtifactError(name, f"it has more than {_MOST:,} records", "record fewer calls")
-        record = _Chunk(data[start + 4 : start + 4 + size], name, start)
+        record = _Record(data[start + 4 : start + 4 + size], name, start)
         start += 4 + size
         kind = record.take("c")
         if kind == b"L":
@@ -178,7 +178,7 @@ def read_calls(path: PathLike) -> CallLog:
     return CallLog(name, tuple(calls), tuple(notes), cut)
 
 
-class _Chunk:
+class _Record:
     def __init__(self, data: memoryview, path: str, start: int) -> None:
         self._data, self._path, self._start, self._at = data, path, start, 0
 

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from etviz.artifacts.call_file import LIMIT, Writer
 from etviz.errors import UsageError, checked
-from etviz.upstream.calls import callers, method_name
+from etviz.upstream.callers import callers, method_name
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import torch
 from etviz.artifacts.program.program import read_program
 from etviz.calls.driver import of_function, of_module, of_program, room_of
 from etviz.calls.logits import logits_of, vocabulary_of
-from etviz.comparison.inputs import why_not
+from etviz.comparison.input_checks import why_not
 from etviz.errors import EtvizError, UsageError
 from etviz.evidence.subject import subject_of
 from etviz.graph.uses import is_stateful

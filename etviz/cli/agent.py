@@ -211,7 +211,7 @@ class _Desk:
     ) -> dict[str, Any]:
         """Compare a language model's tokens: flips, perplexity, divergence. Texts need a tokenizer's file."""
         from etviz.cli.decode import body
-        from etviz.decoding.decode import decode as decoded
+        from etviz.decoding.entry import decode as decoded
 
         words = self.files(tokenizer)[0] if tokenizer else None
         run = decoded(self.files(path)[0], prompts, tokenizer=words, steps=min(max(steps, 0), _MOST_STEPS))

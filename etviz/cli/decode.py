@@ -40,7 +40,7 @@ class PromptText:
         return bool(self.prompts) or self.reference is not None or not self.limits.demand_nothing
 
     def decode(self, program: Path, method: str | None = None, *, forced: bool = True) -> Decode:
-        from etviz.decoding.decode import decode
+        from etviz.decoding.entry import decode
 
         if not self.prompts and (self.reference is None or self.reference.is_dir()):
             raise UsageError("there is no prompt; give --prompt TEXT, --ids '1 2 3' or --prompts FILE")

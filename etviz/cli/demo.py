@@ -15,7 +15,7 @@ from etviz.cli.gaps import records, worst_table
 from etviz.errors import UsageError
 
 if TYPE_CHECKING:
-    from etviz.demo.demo import Demo
+    from etviz.demo.digits_demo import Demo
     from etviz.demo.language_model import LanguageDemo
 
 _WORST: Final = 5
@@ -46,7 +46,7 @@ def demo(
 
         _tell(run_language_demo(folder, say), as_json=as_json)
         return
-    from etviz.demo.demo import run_demo
+    from etviz.demo.digits_demo import run_demo
 
     result = run_demo(folder, say, runner)
     if as_json:

@@ -15,7 +15,7 @@ from etviz.cli.gaps import ByOption, records, show
 from etviz.errors import UsageError
 
 if TYPE_CHECKING:
-    from etviz.pipeline.probe import Probe
+    from etviz.pipeline.probe_program import Probe
 
 
 def probe(
@@ -36,7 +36,7 @@ def probe(
     as_json: given.JsonOption = False,
 ) -> None:
     """Make programs whose ordinary outputs are inner values of another program, for runners that only write outputs."""
-    from etviz.pipeline.probe import probe as make
+    from etviz.pipeline.probe_program import probe as make
 
     def numbers(option: str, given: str | None) -> list[int]:
         try:

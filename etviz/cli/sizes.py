@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.artifacts.program.bundle import bundled_or_plain
+from etviz.artifacts.program.bundled_program import bundled_or_plain
 from etviz.artifacts.program.held import held_operators
 from etviz.artifacts.program.logged import debug_buffer_bytes
 from etviz.artifacts.program.program import Instruction, Method, Program

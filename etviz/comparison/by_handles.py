@@ -156,7 +156,7 @@ class _GroupedExecution:
             return scales
         args = [self._held[name] if name in self._held else self._at_start(name) for name in cut.reads]
         steps = dynamic.steps(
-            self._evaluator.call, dynamic.Grids.of(cut.graph), args, [self._held[name] for name in match.values]
+            self._evaluator.call, dynamic.OtherGrids.of(cut.graph), args, [self._held[name] for name in match.values]
         )
         outputs = self._groups.edge.outputs
         for position, out in enumerate(outputs):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 import torch
 
-from etviz.evaluation.operators import Operator, by_position, resolve
+from etviz.evaluation.operator_rules import Operator, by_position, resolve
 from etviz.evaluation.unpacked import Quantized
 from etviz.evaluation.values import flat_values
 from etviz.graph.draws import draws

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.comparison.outputs import compare_outputs
+from etviz.comparison.final_outputs import compare_outputs
 from etviz.errors import EtvizError
 from etviz.evaluation.noise import Growth, larger, propagated, total_noise
 from etviz.graph.ir import Ref

@@ -17,7 +17,7 @@ from etviz.calls.driver import Call, Driver
 from etviz.calls.lint import Form
 from etviz.calls.session import Session, open_session
 from etviz.calls.tokens import tokenizer_of
-from etviz.decoding.decode import ids_of
+from etviz.decoding.entry import ids_of
 from etviz.decoding.forced import noise_of_logits
 from etviz.decoding.one_prompt import rows_of
 from etviz.errors import ExecutionError, UsageError, checked

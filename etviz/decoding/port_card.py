@@ -19,7 +19,7 @@ from etviz.calls.driver import of_module
 from etviz.calls.logits import logits_of
 from etviz.calls.session import open_session
 from etviz.calls.tokens import tokenizer_of
-from etviz.decoding.decode import listed
+from etviz.decoding.entry import listed
 from etviz.decoding.forced import noise_of_logits
 from etviz.decoding.measures import measures
 from etviz.decoding.one_prompt import rows_of
@@ -36,7 +36,7 @@ from etviz.text import markdown
 if TYPE_CHECKING:
     from etviz.artifacts.files import PathLike
     from etviz.calls.driver import Call, Driver, Make
-    from etviz.parity.result import Parity
+    from etviz.parity.port_result import Parity
 
 COLUMNS: Final = ("stage", "against", "kl", "agreement", "max_abs", "severity", "wer", "worst", "differs")
 _HEAD: Final = ("stage", "KL", "same token", "max Δ", "Δ / noise", "WER", "differs first in")

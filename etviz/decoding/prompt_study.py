@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from etviz.artifacts.scratch import Scratch
 from etviz.calls.session import open_session
 from etviz.calls.tokens import tokenizer_of
-from etviz.decoding.decode import decode, ids_of
+from etviz.decoding.entry import decode, ids_of
 from etviz.decoding.measures import with_errors
 from etviz.errors import EtvizError, UsageError
 from etviz.evidence.dataset import content, encode

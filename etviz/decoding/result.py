@@ -31,7 +31,7 @@ from etviz.inspection import Inspection
 from etviz.loading.load import read
 from etviz.pipeline.lower import flatten
 from etviz.tensors.metrics import THRESHOLD
-from etviz.view.pages.report import check_tensors
+from etviz.view.pages.report_page import check_tensors
 from etviz.view.widget.shown import Shown
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from etviz.errors import UsageError
 from etviz.view.pages.html_tables import tokens_fragment, tokens_summary
-from etviz.view.pages.report import framed, report_page
-from etviz.view.payload.program import build_payload, empty_payload
-from etviz.view.payload.tokens import Map, layer_map, tokens_wire
+from etviz.view.pages.report_page import framed, report_page
+from etviz.view.payload.program_payload import build_payload, empty_payload
+from etviz.view.payload.token_maps import Map, layer_map, tokens_wire
 from etviz.view.payload.wire import MessageBuffers
 from etviz.view.widget.state import ViewState
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from etviz.artifacts.files import make_folder
-from etviz.decoding.decode import decode
+from etviz.decoding.entry import decode
 from etviz.demo.llama import ROOM, Characters, docstrings, llama, quantized, train
 from etviz.demo.planted import replace_once
 from etviz.pipeline.lower import lower

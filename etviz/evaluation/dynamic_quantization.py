@@ -45,14 +45,14 @@ def note(graph: Graph) -> str:
     return PER_ROW if whole and graph.backend_id == "XnnpackBackend" else ANY
 
 
-class Grids(NamedTuple):
+class OtherGrids(NamedTuple):
     """A graph that chooses grids, without them and with other ones."""
 
     without: Graph
     other: Graph
 
     @classmethod
-    def of(cls, graph: Graph) -> Grids:
+    def of(cls, graph: Graph) -> OtherGrids:
         return cls(without_quantization(graph), on_other_grids(graph))
 
 
@@ -101,7 +101,7 @@ def _chosen_scale(uses: Uses, node: Node) -> str | None:
 
 
 def steps(
-    call: Callable[[Graph, Sequence[Any]], list[Any]], grids: Grids, args: Sequence[Any], outputs: Sequence[Any]
+    call: Callable[[Graph, Sequence[Any]], list[Any]], grids: OtherGrids, args: Sequence[Any], outputs: Sequence[Any]
 ) -> list[float | None]:
     """For each output, the step s of the grid whose rounding error equals that of the dynamic quantization.
 

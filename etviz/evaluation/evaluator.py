@@ -22,7 +22,7 @@ from etviz.evaluation.interludes import TURN, Interlude, Turn
 from etviz.evaluation.interpreter import GraphInterpreter, Prepared, State, Weight
 from etviz.evaluation.law import Sizing, noise_of, only_picks
 from etviz.evaluation.limits import Limits, nbytes
-from etviz.evaluation.operators import by_position
+from etviz.evaluation.operator_rules import by_position
 from etviz.evaluation.products import is_cut, products, weight_of
 from etviz.evaluation.rounds import Course, Rounds, Turns
 from etviz.evaluation.threads import threads_for
@@ -419,7 +419,7 @@ class Evaluator(GraphInterpreter):
         inner = graph.inside(node)
         known = self.prepared.dynamic.get(id(inner))
         if known is None:  # as with `forms`
-            known = self.prepared.dynamic[id(inner)] = inner, dynamic.Grids.of(inner), dynamic.note(inner)
+            known = self.prepared.dynamic[id(inner)] = inner, dynamic.OtherGrids.of(inner), dynamic.note(inner)
         _, grids, note = known
         return dynamic.steps(self.call, grids, args, reference), note
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from etviz.errors import PairingError
-from etviz.evaluation.operators import Operator, constant, resolve
+from etviz.evaluation.operator_rules import Operator, constant, resolve
 from etviz.graph.admitted import is_admitted
 from etviz.graph.inline import inline
 from etviz.graph.ir import CONTROL, Graph, Ref, Tag

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from etviz.errors import PairingError
-from etviz.evaluation.operators import constant
+from etviz.evaluation.operator_rules import constant
 from etviz.evaluation.rounds import Course
 from etviz.evaluation.unpacked import Unpacked
 from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node, Ref, Tag, refs
@@ -17,7 +17,7 @@ from etviz.graph.loops import body_of
 if TYPE_CHECKING:
     import torch
 
-    from etviz.evaluation.dynamic_quantization import Grids
+    from etviz.evaluation.dynamic_quantization import OtherGrids
 
 State = dict[str, Any]
 """Content of mutable buffers, by `Input.target`."""
@@ -74,7 +74,7 @@ class Prepared:
     forms: dict[int, tuple[Node, ArgumentForm, ArgumentForm]] = field(default_factory=dict)
     last_uses: dict[int, tuple[Graph, dict[str, list[str]]]] = field(default_factory=dict)
     small: dict[str, torch.Tensor] = field(default_factory=dict)
-    dynamic: dict[int, tuple[Graph, Grids, str]] = field(default_factory=dict)
+    dynamic: dict[int, tuple[Graph, OtherGrids, str]] = field(default_factory=dict)
     unpacked: Unpacked = field(default_factory=Unpacked)
 
 

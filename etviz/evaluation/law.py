@@ -46,9 +46,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from etviz.evaluation.language_operators import off_grids, scored
+from etviz.evaluation.language_kernels import off_grids, scored
 from etviz.evaluation.narrow_grids import as_kernels_choose
-from etviz.evaluation.operators import by_position
+from etviz.evaluation.operator_rules import by_position
 from etviz.evaluation.unpacked import Quantized
 from etviz.evaluation.values import flat_values
 from etviz.graph.language_operators import LANGUAGE_OPERATORS

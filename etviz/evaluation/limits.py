@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from etviz.errors import PairingError
-from etviz.evaluation.operators import Operator, resolve
+from etviz.evaluation.operator_rules import Operator, resolve
 from etviz.graph import python_operators
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ import torch
 
 from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.evaluator import Evaluator, Scope
-from etviz.evaluation.language_operators import reads_grids, without_grids
+from etviz.evaluation.language_kernels import reads_grids, without_grids
 from etviz.evaluation.law import ENOUGH, allowance, chance, half_ulp, independent, only_picks, sizes
 from etviz.evaluation.products import weight_of
 from etviz.evaluation.rounds import Rounds

@@ -49,7 +49,7 @@ def product(call: Callable[..., torch.Tensor], weight: Quantized, given: Sequenc
 
 @functools.cache
 def _function() -> Any:
-    class Product(torch.autograd.Function):
+    class ByRows(torch.autograd.Function):
         """``x·Wᵀ + bias``, where W is dequantized by rows in both directions."""
 
         @staticmethod
@@ -67,7 +67,7 @@ def _function() -> Any:
                 found += gradient[..., rows] @ block
             return found, None, None, None
 
-    return Product
+    return ByRows
 
 
 def _empty(x: torch.Tensor, weight: Quantized) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import torch
 
-from etviz.evaluation.operators import is_composed
+from etviz.evaluation.operator_rules import is_composed
 from etviz.graph.admitted import is_admitted
 from etviz.graph.ir import map_arg
 

@@ -19,7 +19,7 @@ from safetensors.torch import load, save
 from etviz.artifacts.files import open_artifact, parse_json
 from etviz.artifacts.inputs import READABLE, read_values
 from etviz.artifacts.record.stored_tensors import MOST_HEADER
-from etviz.comparison.inputs import why_not
+from etviz.comparison.input_checks import why_not
 from etviz.errors import ArtifactError, UsageError
 from etviz.pipeline.lower import flatten
 

@@ -18,10 +18,10 @@ import numpy as np
 from etviz.analysis.tasks import measured
 from etviz.artifacts.files import collection_paused
 from etviz.artifacts.record.weights import CachedTensors
+from etviz.comparison.final_outputs import compare_outputs
 from etviz.comparison.gap import MISMATCH, NOT_COMPARED
 from etviz.comparison.gap_tables import metric_columns, nonfinite_columns
 from etviz.comparison.noise import KnownNoise, is_doubtful
-from etviz.comparison.outputs import compare_outputs
 from etviz.errors import ArtifactError, EtvizError, in_a_line
 from etviz.evidence.dataset import content, decode
 from etviz.evidence.running import Ran, Running, operators_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from etviz.artifacts.scratch import Scratch
-from etviz.comparison.outputs import compare_outputs
+from etviz.comparison.final_outputs import compare_outputs
 from etviz.errors import UsageError
 from etviz.evidence.measuring import FLOAT_METRICS, worst_output
 from etviz.evidence.subject import Subject, subject_of

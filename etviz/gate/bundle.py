@@ -12,7 +12,7 @@ import torch
 from tqdm.auto import tqdm
 
 from etviz.artifacts.files import check_target, whole_file
-from etviz.artifacts.program.bundle import BundledTensor, read_bundled_program
+from etviz.artifacts.program.bundled_program import BundledTensor, read_bundled_program
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError, during
 from etviz.evaluation.evaluator import Evaluator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from etviz.artifacts.files import PathLike
-    from etviz.artifacts.program.bundle import BundledProgram, BundledValue
+    from etviz.artifacts.program.bundled_program import BundledProgram, BundledValue
 
 RTOL: Final = 1e-3
 """Relative tolerance of ExecuTorch's documents and of its example_runner."""

@@ -14,7 +14,7 @@ from etviz.graph.labels import with_cells
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.loops import begin, make_body
 from etviz.graph.quantize_ops import spread_scales
-from etviz.graph.state import thread_state
+from etviz.graph.state_threading import thread_state
 from etviz.graph.uses import items
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import ETDump, read_etdump
 from etviz.artifacts.files import open_artifact, path_of
-from etviz.artifacts.program.bundle import BundledProgram, read_bundled_program
+from etviz.artifacts.program.bundled_program import BundledProgram, read_bundled_program
 from etviz.artifacts.program.data_file import with_data_file
 from etviz.artifacts.program.program import Program, read_program
 from etviz.artifacts.record.checksum import Checking, Verifying
@@ -174,7 +174,7 @@ class ArtifactSet:
         """
         from etviz.artifacts.inputs import is_file_name, read_inputs
         from etviz.artifacts.record.weights import Weights
-        from etviz.comparison.inputs import fits
+        from etviz.comparison.input_checks import fits
 
         if given is not None:
             graph = graph or (self.record.graphs.get(method) if self.record is not None else None)

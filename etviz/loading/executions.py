@@ -14,7 +14,7 @@ from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.comparison.by_handles import compare_by_handles
 from etviz.comparison.exact import compare_together
 from etviz.comparison.gap import Comparison, Keeper, Run
-from etviz.comparison.inputs import FIRST_FAR_OFF, Entrance, Inputs, why_not
+from etviz.comparison.input_checks import FIRST_FAR_OFF, Entrance, Inputs, why_not
 from etviz.comparison.logged_twice import LoggedTwice
 from etviz.comparison.noise import judge_totals
 from etviz.comparison.references import KEPT_BYTES
@@ -22,8 +22,8 @@ from etviz.comparison.truncated_buffer import blank_tail, drop_blank_tail
 from etviz.comparison.undetermined import Undetermined
 from etviz.errors import UsageError
 from etviz.evaluation.replay import Execution, Replay
-from etviz.graph.state import seen_later
-from etviz.loading.calls import named_calls, off_inputs, with_calls
+from etviz.graph.state_threading import seen_later
+from etviz.loading.method_calls import named_calls, off_inputs, with_calls
 from etviz.loading.paired import HANDLES
 from etviz.pairing.handles import HandleGroups, logged_inputs_of, logged_tensors
 

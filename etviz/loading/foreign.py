@@ -29,10 +29,10 @@ from etviz.artifacts.scratch import Scratch
 from etviz.comparison.gap import Keeper
 from etviz.errors import ArtifactError, EtvizError, ExecutionError
 from etviz.evaluation.replay import QUESTION, Execution, Replay, piece, refuse
-from etviz.graph.state import seen_later
+from etviz.graph.state_threading import seen_later
 from etviz.loading.artifact_set import ArtifactSet
-from etviz.loading.calls import named_calls
 from etviz.loading.executions import compare_executions
+from etviz.loading.method_calls import named_calls
 from etviz.loading.paired import HANDLES, Paired, pair
 from etviz.pipeline.parcel import Json, Known, Packer, Unpacker
 from etviz.pipeline.service import Line, serve, spared_memory

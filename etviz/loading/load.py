@@ -25,10 +25,10 @@ from etviz.comparison.gap import NOT_COMPARED, Comparison, Run
 from etviz.comparison.measurement import add_unpaired, as_tensor
 from etviz.errors import ArtifactError, EtvizError
 from etviz.evaluation.values import flat_values
-from etviz.graph.state import seen_later
-from etviz.loading.calls import named_calls, with_calls
+from etviz.graph.state_threading import seen_later
 from etviz.loading.executions import NO_INPUTS, compare_executions
 from etviz.loading.foreign import Foreign, is_foreign
+from etviz.loading.method_calls import named_calls, with_calls
 from etviz.loading.paired import Paired, pair, timed_executions
 from etviz.loading.trainings import require_one_training
 from etviz.pipeline.interpreters import emulated_by

@@ -125,7 +125,7 @@ class Paired:
 
     def listing(self) -> str:
         """The delegated graph as upstream prints it; empty if the files do not tell its names."""
-        from etviz.evaluation.operators import as_written
+        from etviz.evaluation.operator_rules import as_written
 
         record, graph, edge = self.artifacts.record, self.graph, self.edge
         if record is not None:

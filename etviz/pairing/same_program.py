@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from etviz.artifacts.program.logged import logged_by
 from etviz.artifacts.program.program import dense_strides
-from etviz.graph.state import written_by
+from etviz.graph.state_threading import written_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,7 +11,7 @@ from etviz.errors import PairingError, UsageError, checked
 if TYPE_CHECKING:
     import torch
 
-    from etviz.parity.result import Parity
+    from etviz.parity.port_result import Parity
 
 
 @checked
@@ -53,10 +53,10 @@ def parity(
     """
     import torch
 
-    from etviz.parity.result import Parity
+    from etviz.parity.change_search import search
+    from etviz.parity.port_result import Parity
+    from etviz.parity.port_stages import put_side_by_side
     from etviz.parity.runs import LANES, Arguments
-    from etviz.parity.search import search
-    from etviz.parity.stages import put_side_by_side
 
     for name, value in (("model", model), ("reference", reference)):
         if not isinstance(value, torch.nn.Module):

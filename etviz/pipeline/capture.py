@@ -18,7 +18,7 @@ from etviz.graph.ir import CONTROL, LOOPS, Graph, Input, Meta, Node, Ref, Tag
 from etviz.graph.labels import with_cells
 from etviz.graph.loops import AFTER_ROUND, APPEND, COPY, RESET, ROUNDS, TAKE, begin, make_body
 from etviz.graph.quantize_ops import spread_scales
-from etviz.graph.state import Written, thread_state, written_by
+from etviz.graph.state_threading import Written, thread_state, written_by
 from etviz.upstream import executorch as et
 from etviz.upstream import operators as ops
 from etviz.upstream.executorch import quietly

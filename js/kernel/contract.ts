@@ -151,7 +151,7 @@ export interface WireMap {
   values: Values;
 }
 
-/** The tokens of a language model (etviz/view/payload/tokens.py): a row for each position that has logits. */
+/** The tokens of a language model (etviz/view/payload/token_maps.py): a row for each position that has logits. */
 export interface WireTokens {
   rows: number;
   /** Prompt and number of the call whose rows are shown; null if none is open. */

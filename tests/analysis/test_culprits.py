@@ -19,11 +19,11 @@ from etviz.analysis.analysis import Analysis
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.comparison.exact import compare_exact
 from etviz.comparison.gap import Comparison
-from etviz.comparison.inputs import Entrance
+from etviz.comparison.input_checks import Entrance
 from etviz.gate import Rules, check
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import lower
-from etviz.view.payload.program import build_payload
+from etviz.view.payload.program_payload import build_payload
 from tests.numerics.test_hypotheses import Applied, matrix, run_against
 from tests.numerics.test_what_if import broken
 from tests.programs import Executed

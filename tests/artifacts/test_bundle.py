@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from etviz.artifacts.program.bundle import BundledTensor, read_bundled_program
+from etviz.artifacts.program.bundled_program import BundledTensor, read_bundled_program
 from etviz.artifacts.program.program import read_program
 from etviz.errors import ArtifactError
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 SCRIPT = """
 import sys
-from etviz.artifacts.program.bundle import read_bundled_program
+from etviz.artifacts.program.bundled_program import read_bundled_program
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.program.logged import debug_buffer_bytes

@@ -28,7 +28,7 @@ from etviz.artifacts.record.etrecord import ETRecord
 from etviz.errors import ArtifactError
 from etviz.graph.ir import Graph, Node
 from etviz.pairing.handles import group_by_handles
-from etviz.view.payload.program import table_rows
+from etviz.view.payload.program_payload import table_rows
 from tests.conformance.cases import Case, load, upstream
 from tests.programs import Executed
 

@@ -67,7 +67,7 @@ def admitted() -> list[str]:
     import torch
 
     from etviz.errors import EtvizError
-    from etviz.evaluation.operators import resolve
+    from etviz.evaluation.operator_rules import resolve
 
     load_libraries()
     found = []

@@ -12,7 +12,7 @@ from etviz.artifacts.collection import collect
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.etdump.lost_values import restore_lost_values
-from etviz.artifacts.program.bundle import read_bundled_program
+from etviz.artifacts.program.bundled_program import read_bundled_program
 from etviz.artifacts.program.logged import debug_buffer_bytes
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.record.etrecord import ETRecord
@@ -20,7 +20,7 @@ from etviz.artifacts.record.record_file import read_record
 from etviz.artifacts.record.weights import Weights
 from etviz.errors import ArtifactError, ExecutionError, PairingError, UsageError
 from etviz.evidence.parquet import read_table, vet
-from etviz.view.payload.program import build_payload
+from etviz.view.payload.program_payload import build_payload
 from etviz.view.payload.tensor import build_tensor
 
 Files = Mapping[str, Path]

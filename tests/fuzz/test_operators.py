@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from etviz.evaluation.limits import Limits, TooLargeError
-from etviz.evaluation.operators import ArgumentError, UnknownOperatorError, resolve
+from etviz.evaluation.operator_rules import ArgumentError, UnknownOperatorError, resolve
 from etviz.pipeline.service import spared_memory
 from tests.fuzz.conftest import Attempts
 from tests.fuzz.operators import EDGES, admitted

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import etviz
-from etviz.artifacts.program.bundle import BundledTensor, read_bundled_program
+from etviz.artifacts.program.bundled_program import BundledTensor, read_bundled_program
 from etviz.cli.app import app
 from etviz.errors import ArtifactError, UsageError
 

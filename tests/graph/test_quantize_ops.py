@@ -17,7 +17,7 @@ from torchao.quantization.granularity import PerGroup
 import etviz
 from etviz.evaluation import affine
 from etviz.evaluation.limits import Limits
-from etviz.evaluation.operators import Operator, resolve
+from etviz.evaluation.operator_rules import Operator, resolve
 from etviz.explain.attribution.float64 import Float64
 from etviz.graph.exposure import expose
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag

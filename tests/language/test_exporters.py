@@ -73,7 +73,9 @@ def test_export_llm(shelf: Shelf) -> None:
 def test_operators_of_the_exporter_are_found_where_only_files_are_loaded() -> None:
     """An exporter registers operators for the process that it runs in; who loads its files has not imported it."""
     names = ("embedding_4bit.dtype", "embedding_byte.dtype", "quantize_per_tensor.default")
-    code = f"from etviz.evaluation.operators import resolve; [resolve('quantized_decomposed.' + n) for n in {names}]"
+    code = (
+        f"from etviz.evaluation.operator_rules import resolve; [resolve('quantized_decomposed.' + n) for n in {names}]"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 

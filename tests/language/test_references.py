@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from etviz.errors import PairingError
 from etviz.evaluation.law import sizes
-from etviz.evaluation.operators import resolve
+from etviz.evaluation.operator_rules import resolve
 from etviz.graph.ir import Node
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
 

@@ -23,7 +23,7 @@ from etviz.explain.attribution import shares
 from etviz.explain.attribution.float64 import Float64
 from etviz.explain.attribution.linearize import Linearizer
 from etviz.pipeline.execute import execute
-from etviz.view.payload.program import build_payload
+from etviz.view.payload.program_payload import build_payload
 from etviz.view.widget.jobs import Jobs
 from tests.programs import Executed
 

@@ -15,7 +15,7 @@ from etviz.errors import UsageError
 from etviz.gate import check
 from etviz.gate.rules import Rules
 from etviz.tensors.custom_metrics import CustomMetrics
-from etviz.view.payload.program import build_payload
+from etviz.view.payload.program_payload import build_payload
 from tests.programs import Executed
 
 Get = Callable[[str], Executed]

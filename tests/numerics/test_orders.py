@@ -14,7 +14,7 @@ from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPar
 from torch import Tensor, nn
 
 import etviz
-from etviz.comparison.outputs import compare_outputs
+from etviz.comparison.final_outputs import compare_outputs
 from etviz.evaluation.noise import Lanes
 from etviz.pipeline.execute import execute
 from etviz.tensors.metrics import MEASURED, Noise

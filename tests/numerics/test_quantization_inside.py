@@ -19,7 +19,7 @@ import torch
 import etviz
 from etviz.errors import UsageError
 from etviz.explain.quantization.split import split
-from etviz.view.payload.program import build_payload
+from etviz.view.payload.program_payload import build_payload
 from etviz.view.payload.tensor import build_tensor
 from tests.oracles import Recorder, inner_values
 from tests.programs import FILES, Executed

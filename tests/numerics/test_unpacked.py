@@ -14,7 +14,7 @@ from etviz.evaluation.buffers import Buffers
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.limits import Limits
 from etviz.evaluation.noise import Lanes
-from etviz.evaluation.operators import resolve
+from etviz.evaluation.operator_rules import resolve
 from etviz.evaluation.unpacked import Unpacked
 from etviz.explain.attribution.float64 import Float64
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag

@@ -17,7 +17,7 @@ from etviz.graph.exposure import expose
 from etviz.pipeline.piece_program import widest
 from etviz.pipeline.relower import BackendRefusedError, Piece, run_alone
 from etviz.pipeline.worker import WORKER
-from etviz.view.payload.program import build_payload
+from etviz.view.payload.program_payload import build_payload
 from etviz.view.payload.tensor import build_tensor
 from tests.oracles import inner_values
 from tests.programs import Executed

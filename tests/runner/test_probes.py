@@ -24,7 +24,7 @@ from etviz.cli.app import app
 from etviz.errors import ArtifactError, EtvizError, UsageError
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten
-from etviz.pipeline.probe import Probe, parse_size
+from etviz.pipeline.probe_program import Probe, parse_size
 from tests.cpp_runner import CppRunner
 from tests.programs import Executed
 

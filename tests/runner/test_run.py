@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 
 from etviz.artifacts.program.program import read_program
 from etviz.cli.app import app
-from etviz.demo.demo import run_on_runner
+from etviz.demo.digits_demo import run_on_runner
 from etviz.errors import ArtifactError, ExecutionError, UsageError
 from etviz.pipeline import device
 from tests.cpp_runner import CppRunner
@@ -318,7 +318,7 @@ def test_demo_with_the_runner_shows_what_it_wrote(
 
 def test_demo_without_a_built_runner_says_how_to_build_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("etviz.demo.demo.__file__", str(tmp_path / "etviz" / "demo" / "demo.py"))
+    monkeypatch.setattr("etviz.demo.digits_demo.__file__", str(tmp_path / "etviz" / "demo" / "demo.py"))
     ended = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo"), "--runner", "cpp"])
     assert isinstance(ended.exception, UsageError)
     assert "make runner" in str(ended.exception)

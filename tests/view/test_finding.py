@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import etviz
-from etviz.view.payload.program import build_payload
+from etviz.view.payload.program_payload import build_payload
 from tests.programs import Executed
 from tests.shifted import load_shifted
 

@@ -15,7 +15,7 @@ from etviz.analysis.analysis import Analysis
 from etviz.errors import EtvizError
 from etviz.explain.zoom import zoom
 from etviz.pipeline.relower import BackendRefusedError
-from etviz.view.payload.program import build_payload
+from etviz.view.payload.program_payload import build_payload
 from tests.programs import Executed
 
 

@@ -19,7 +19,7 @@ from etviz.analysis.analysis import Analysis
 from etviz.comparison.gap import WRONG
 from etviz.errors import UsageError
 from etviz.view.pages.html_tables import html_table
-from etviz.view.payload.program import build_payload
+from etviz.view.payload.program_payload import build_payload
 from etviz.view.payload.tensor import build_tensor
 from tests.programs import Executed
 

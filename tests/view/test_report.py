@@ -20,10 +20,10 @@ import etviz
 from etviz.analysis.analysis import Analysis
 from etviz.errors import ArtifactError, UsageError
 from etviz.graph.labels import describe_row
-from etviz.view.pages import report as report_module
+from etviz.view.pages import report_page as report_module
 from etviz.view.pages.html import view_page
-from etviz.view.pages.report import held_rows
-from etviz.view.payload.program import build_payload
+from etviz.view.pages.report_page import held_rows
+from etviz.view.payload.program_payload import build_payload
 from etviz.view.payload.tensor import build_tensor
 from tests.markup import IMAGE, MARKUP, poisoned_names
 from tests.programs import Executed

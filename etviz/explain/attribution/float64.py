@@ -19,7 +19,7 @@ import torch
 from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.interpreter import GraphInterpreter, State
 from etviz.evaluation.limits import Limits
-from etviz.evaluation.operators import by_position, constant, resolve
+from etviz.evaluation.operator_rules import by_position, constant, resolve
 from etviz.evaluation.products import is_cut, product, weight_of
 from etviz.evaluation.rounds import Course
 from etviz.evaluation.unpacked import Quantized

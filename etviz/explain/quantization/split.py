@@ -15,7 +15,7 @@ from etviz.errors import UsageError
 from etviz.evaluation.replay import question
 from etviz.evaluation.spill import SpillFile
 from etviz.explain.quantization.delegates import ZoomedCall, reasons_inside
-from etviz.explain.quantization.weights import WeightPair, weight_error, weight_pairs
+from etviz.explain.quantization.weight_error import WeightPair, weight_error, weight_pairs
 from etviz.explain.stages.exported_operators import Partner, find_partners
 from etviz.explain.stages.stages import NO_PARTNER, Hook, ProgramForm, read_grid
 from etviz.graph.ir import Node, Ref, refs

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from etviz.evaluation.operators import by_position
+from etviz.evaluation.operator_rules import by_position
 from etviz.graph.ir import Ref, refs
 from etviz.graph.uses import Key, Uses, is_size, operators
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.artifacts.record.weights import Aligned
 from etviz.errors import UsageError
 from etviz.evaluation.evaluator import Evaluator, Scope
-from etviz.evaluation.operators import resolve
+from etviz.evaluation.operator_rules import resolve
 from etviz.evaluation.replay import Log, Replay, of_last_round, question
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import CONTROL, OBSERVED, Graph, Input, Node, Ref, pairs_of_args

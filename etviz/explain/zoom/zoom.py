@@ -16,7 +16,7 @@ import torch
 
 from etviz.comparison.exact import compare_exact
 from etviz.comparison.gap import MISMATCH, Keeper
-from etviz.comparison.inputs import Entrance
+from etviz.comparison.input_checks import Entrance
 from etviz.comparison.noise import judge_totals, measure_totals
 from etviz.comparison.references import KEPT_BYTES
 from etviz.evaluation.evaluator import Evaluator, Scope

@@ -14,7 +14,7 @@ import pandas as pd
 from etviz.analysis.profile import CALLS, converted, spans
 from etviz.errors import UsageError
 from etviz.graph.labels import node_label, owners_of
-from etviz.view.payload.program import INNER, table_rows
+from etviz.view.payload.program_payload import INNER, table_rows
 from etviz.view.payload.wire import MessageBuffers, encode
 
 if TYPE_CHECKING:

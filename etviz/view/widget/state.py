@@ -10,8 +10,8 @@ import traitlets
 from etviz.comparison.gap import COMPARED
 from etviz.errors import UsageError
 from etviz.view.pages.html_tables import html_table
-from etviz.view.pages.report import embedded_html
-from etviz.view.payload.program import build_payload, column_names
+from etviz.view.pages.report_page import embedded_html
+from etviz.view.payload.program_payload import build_payload, column_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,8 +20,8 @@ from etviz.text import markup
 from etviz.view.pages.container import Answer, laid_out, pack
 from etviz.view.pages.html import view_page
 from etviz.view.pages.html_tables import MARKS, html_facts, html_finding, html_table, worst_table
-from etviz.view.pages.profile import profile_svg
-from etviz.view.payload.program import build_payload
+from etviz.view.pages.profile_svg import profile_svg
+from etviz.view.payload.program_payload import build_payload
 from etviz.view.payload.tensor import BUILDERS, build_tensor
 from etviz.view.payload.timeline import build_timeline
 

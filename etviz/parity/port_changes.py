@@ -18,9 +18,9 @@ import torch
 from torch.nn import functional
 
 from etviz.parity.parameters import Match, interleaving
+from etviz.parity.port_stages import OUTPUT, Pair, Port, PortStage, own_matches
 from etviz.parity.rotary import frequencies_of
 from etviz.parity.runs import Edits, Point, replaced, tensor_in
-from etviz.parity.stages import OUTPUT, Pair, Port, PortStage, own_matches
 
 _ACTIVATIONS: Final[Mapping[str, Callable[[torch.Tensor], torch.Tensor]]] = {
     "silu": functional.silu,

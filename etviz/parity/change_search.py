@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Final
 
 from etviz.errors import UsageError
-from etviz.parity.hypotheses import PortChange, Suspect, proposals
-from etviz.parity.result import Proof
-from etviz.parity.stages import Port, PortStage, first_difference
+from etviz.parity.port_changes import PortChange, Suspect, proposals
+from etviz.parity.port_result import Proof
+from etviz.parity.port_stages import Port, PortStage, first_difference
 
 _ROUNDS: Final = 8
 """Maximum number of faults."""

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from etviz.parity.stages import OUTPUT, first_difference
+from etviz.parity.port_stages import OUTPUT, first_difference
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from etviz.parity.hypotheses import PortChange
-    from etviz.parity.stages import Port, PortStage
+    from etviz.parity.port_changes import PortChange
+    from etviz.parity.port_stages import Port, PortStage
 
 
 @dataclass(frozen=True, slots=True)

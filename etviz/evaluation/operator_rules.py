@@ -14,7 +14,7 @@ import torch
 
 from etviz.errors import PairingError
 from etviz.evaluation import affine
-from etviz.evaluation.language_operators import LanguageFunction
+from etviz.evaluation.language_kernels import LanguageFunction
 from etviz.graph.admitted import is_admitted
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.python_operators import PYTHON

@@ -9,7 +9,7 @@ from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.errors import UsageError
 from etviz.evaluation.interludes import Exchange, Interlude, Turn
 from etviz.evaluation.replay import Execution
-from etviz.graph.state import seen_later
+from etviz.graph.state_threading import seen_later
 from etviz.loading.paired import pair, why_not_of
 from etviz.tensors.sums import sums_of
 
