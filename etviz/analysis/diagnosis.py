@@ -298,7 +298,7 @@ def _next(analysis: Analysis, about: dict[str, Any] | None, culprit: Culprit | N
             add(advice)
         if inside is None and analysis.zooms.possible(culprit.outer):
             add("Look at the operators inside the delegate.", f"inspection.zoom({culprit.outer})")
-        elif inside is not None and not inside["rows"] and inside["compared"] is not None:
+        elif not advice and inside is not None and not inside["rows"] and inside["compared"] is not None:
             add(
                 "Lowered again here, the delegate does not show this error: compare what the .pte holds, the versions "
                 "and the machine with this one."

@@ -19,11 +19,12 @@ from etviz.tensors.metrics import AT_LEAST, Noise
 
 if TYPE_CHECKING:
     import weakref
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from etviz.analysis.rows import Call
     from etviz.analysis.tables import Tables
     from etviz.analysis.zooms import Zooms
+    from etviz.comparison.gap import Gap
     from etviz.explain.zoom.zoom import Zoom
     from etviz.graph.ir import Graph
 
@@ -144,30 +145,16 @@ def _weights(inside: Graph) -> int:
 
 
 def settled(tables: Tables, call: Call, inner: Tables, zoom: Zoom) -> Compared | None:
-    """The comparison, if the rounding of a delegate's operators explains the delegate's error.
+    """The comparison, if the precision or the rounding of a delegate's operators explains the delegate's error.
 
-    It does if the zoom is faithful and complete, and no operator introduces more than s times its noise, with s below
-    the threshold: the delegate's error is then at most s times its noise.
+    Rounding does if the zoom is faithful and complete, and no operator introduces more than s times its noise, with s
+    below the threshold: the delegate's error is then at most s times its noise.
     """
     run, instruction = call
-    own = {at: gap for at, gap in enumerate(tables.gaps) if (gap.run, gap.instruction) == (run, instruction)}
-    levels = [gap.level for gap in own.values()]
-    if zoom.faithful is not True or zoom.notes or not {"warn", "bad"}.intersection(levels) or not len(inner):
+    own = [gap for gap in tables.gaps if (gap.run, gap.instruction) == (run, instruction)]
+    if zoom.faithful is not True or not {"warn", "bad"}.intersection(gap.level for gap in own):
         return None
-    wrong = any(gap.level in ("warn", "bad") and at not in inner.unused for at, gap in enumerate(inner.gaps))
-    if inner.rows["introduced_severity"].isna().any() or wrong:
-        return None
-    largest = max(float(inner.rows["introduced_severity"].max()), 1.0)
-    count = sum(1 for node in operators(zoom.graph.nodes) if node.instruction >= 0)
-    text = f"accumulated rounding of {count} operators, each within its noise"
-    changed = {}
-    for gap in own.values():
-        if gap.introduced is None or gap.introduced_sums is None or gap.status == MISMATCH:
-            continue
-        after = replace(gap, introduced=dict(gap.introduced))
-        after.set_introduced_noise(Noise(gap.introduced["rmse"] / largest, AT_LEAST))
-        after.note = text
-        changed[id(gap)] = after
+    changed = dict(_by_precision(own, zoom) if zoom.causes else _by_rounding(own, inner, zoom))
     if not changed:
         return None
     compared = tables.compared
@@ -176,3 +163,22 @@ def settled(tables: Tables, call: Call, inner: Tables, zoom: Zoom) -> Compared |
     runs = list(compared.runs)
     runs[run] = runs[run]._replace(comparison=after)
     return replace(compared, runs=tuple(runs))
+
+
+def _by_precision(own: Sequence[Gap], zoom: Zoom) -> Iterator[tuple[int, Gap]]:
+    return ((id(gap), replace(gap, hypothesis=zoom.causes[gap.output])) for gap in own if zoom.causes[gap.output])
+
+
+def _by_rounding(own: Sequence[Gap], inner: Tables, zoom: Zoom) -> Iterator[tuple[int, Gap]]:
+    wrong = any(gap.level in ("warn", "bad") and at not in inner.unused for at, gap in enumerate(inner.gaps))
+    if zoom.notes or not len(inner) or inner.rows["introduced_severity"].isna().any() or wrong:
+        return
+    largest = max(float(inner.rows["introduced_severity"].max()), 1.0)
+    count = sum(1 for node in operators(zoom.graph.nodes) if node.instruction >= 0)
+    for gap in own:
+        if gap.introduced is None or gap.introduced_sums is None or gap.status == MISMATCH:
+            continue
+        after = replace(gap, introduced=dict(gap.introduced))
+        after.set_introduced_noise(Noise(gap.introduced["rmse"] / largest, AT_LEAST))
+        after.note = f"accumulated rounding of {count} operators, each within its noise"
+        yield id(gap), after

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from etviz.errors import ExecutionError, UsageError, during
@@ -38,7 +39,8 @@ class Quantization:
 
     def calls(self) -> list[ZoomedCall]:
         parts = [(first, inside) for first, inside, _ in self._rows.parts() if inside in self.zooms]
-        return [ZoomedCall(*inside, self.zooms[inside], first) for first, inside in parts if inside is not None]
+        zooms = {call: replace(zoom, faithful=None) if zoom.causes else zoom for call, zoom in self.zooms.items()}
+        return [ZoomedCall(*inside, zooms[inside], first) for first, inside in parts if inside is not None]
 
     @during("splitting the error of quantization")
     def rows(self) -> Mapping[int, RowSplit]:

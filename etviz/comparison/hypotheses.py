@@ -167,6 +167,13 @@ def _note(gap: Gap, found: Fingerprint | None) -> None:
         gap.hypothesis = found
 
 
+def in_precision(precision: str, plain: torch.Tensor, ran: torch.Tensor, single: torch.Tensor) -> Fingerprint | None:
+    """For a backend that says in which precision it computed `ran`, and can compute it in float32, too (`single`)."""
+    score = TensorPair(ran, plain).confirmed_by(ran, plain, single)
+    text = f"The backend computed in {precision} (the program says float32); in float32, it computes the reference"
+    return explaining(_PRECISION, score, text) if score >= _SURE else None
+
+
 def _fit(gap: Gap, plain: Any, found: Any, hypothesis: Hypothesis) -> Fingerprint | None:
     kind = getattr(found, "shape", None), getattr(found, "dtype", None)
     if kind != (gap.runtime.shape, gap.runtime.dtype) or getattr(plain, "shape", None) != gap.runtime.shape:

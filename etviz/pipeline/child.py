@@ -65,13 +65,14 @@ def _inside(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, A
             step(2)
             plain = None
             if not given.are_expected(shown.outputs):
-                plain = interpret(given.graph, payload, [], given.inputs, given.pte).outputs
+                plain = shown.plain or interpret(given.graph, payload, [], given.inputs, given.pte).outputs
             torch.save({"outputs": shown.outputs, "plain": plain}, request["outputs"])
     except Exception as error:  # noqa: BLE001 - the file is the user's, and it can be lowered instead
         return {"problem": reason_of(error), "step": "run"}
     finally:
         step(3)
-    return {"problem": "", "names": shown.names, "left_out": shown.left_out, "parts": shown.parts}
+    told = {"left_out": shown.left_out, "parts": shown.parts, "precision": shown.precision}
+    return {"problem": "", "names": shown.names} | told
 
 
 def _relower(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:

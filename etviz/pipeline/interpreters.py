@@ -63,13 +63,16 @@ class Interpreter:
 class ShownInside:
     """The delegate's outputs followed by the values of `names`; reasons for others are in `left_out`.
 
-    `parts` names the operators that the backend runs as part of another one.
+    `parts` names the operators that the backend runs as part of another one. If the run computed in another `precision`
+    than the values, `plain` are its outputs.
     """
 
     names: list[str]
     outputs: list[Any]
     left_out: dict[str, str] = field(default_factory=dict)
     parts: dict[str, str] = field(default_factory=dict)
+    plain: list[Any] | None = None
+    precision: str = ""
 
 
 _TOSA: Final = Interpreter(
@@ -88,6 +91,9 @@ INTERPRETERS: Final = {
         "coreai",
         INSTALL_COREAI,
         pinned="coreai-core==1.0.0b1",
+    ),
+    "OpenvinoBackend": Interpreter(
+        "etviz.pipeline.openvino_values:show_inside", package="openvino", command="pip install 'etviz[openvino]'"
     ),
     "NativeBackend": Interpreter("etviz.explain.zoom.native_values:show_inside", "PyTorch kernels"),
     **dict.fromkeys(("TOSABackend", "EthosUBackend", "VgfBackend"), _TOSA),

@@ -89,7 +89,7 @@ class AloneRun:
 
     `plain` are the outputs without added inner values, None if `outputs` equal the runtime's bit for bit.
     `implementation` is empty for the backend's own kernels. `parts` are operators that the backend runs as part of
-    another one.
+    another one. `precision` is that of `plain`, empty if it is that of the values.
     """
 
     outputs: list[torch.Tensor]
@@ -99,6 +99,7 @@ class AloneRun:
     lowered: bool = True
     implementation: str = ""
     parts: Mapping[str, str] = field(default_factory=dict)
+    precision: str = ""
 
 
 def run_alone(
@@ -147,7 +148,8 @@ def run_alone(
     told = interpreter_of(piece.graph.backend_id)
     implementation = told.implementation if told is not None and not lowered else ""
     plain, parts = saved["plain"], answer.get("parts", {})
-    return AloneRun(saved["outputs"][:own], values, answer["left_out"], plain, lowered, implementation, parts)
+    precision, outputs = answer.get("precision", "") if plain is not None else "", saved["outputs"][:own]
+    return AloneRun(outputs, values, answer["left_out"], plain, lowered, implementation, parts, precision)
 
 
 def _interpret(

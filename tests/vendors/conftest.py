@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 
-collect_ignore_glob = ["test_*.py"]
-if importlib.util.find_spec("tosa_reference_model"):
-    collect_ignore_glob = ["test_coreai.py"]
-elif importlib.util.find_spec("coreai"):
-    collect_ignore_glob = ["test_emulated.py", "test_held.py"]
+NEEDS = {
+    "test_emulated.py": "tosa_reference_model",
+    "test_held.py": "tosa_reference_model",
+    "test_coreai.py": "coreai",
+    "test_openvino.py": "openvino",
+}
+collect_ignore = [name for name, package in NEEDS.items() if importlib.util.find_spec(package) is None]

@@ -1,20 +1,25 @@
-"""Faults in the TOSA graph of a `.pte`: bytes of it are changed in place, the record stays true."""
+"""Faults in the TOSA graph or OpenVINO's model of a `.pte`: bytes are changed in place, the record stays true."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import etviz
 from etviz.artifacts.flatbuffer import FlatBuffer, FlatTables
+from etviz.artifacts.program.openvino_model import OpenvinoModel, masked
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.program.tosa_graph import is_tosa
 from etviz.artifacts.record.checksum import checksum_of
 from etviz.artifacts.record.record_file import read_record, write_record
+from etviz.pipeline.emulation import emulate
+from tests.vendors.models import Inputs
 
 KINDS = {2: "AVG_POOL2D", 3: "CONV2D", 5: "DEPTHWISE_CONV2D", 8: "MAX_POOL2D", 10: "TRANSPOSE_CONV2D", 11: "CLAMP"}
 KINDS |= {15: "ADD", 28: "MUL", 31: "TABLE", 54: "REDUCE_SUM", 61: "TRANSPOSE", 66: "RESCALE"}
@@ -25,7 +30,7 @@ Change = Callable[[np.ndarray[Any, Any]], None]
 
 @dataclass(frozen=True)
 class Plant:
-    """A fault: its kind, the TOSA operator's output, and how to change the bytes at a place of the blob."""
+    """A fault: its kind, TOSA's output or OpenVINO's layer, and how to change the bytes at a place of the blob."""
 
     kind: str
     output: str
@@ -41,6 +46,10 @@ class Plant:
 
 def plants(blob: bytes) -> Iterator[Plant]:
     """Every fault that can be planted in a blob, in program order."""
+    return _in_tosa(blob) if is_tosa(blob) else _in_openvino(blob)
+
+
+def _in_tosa(blob: bytes) -> Iterator[Plant]:
     block = FlatBuffer(blob, "", "TOSA graph", "").root().vectors(1).tables().vectors(1).tables()
     operators, tensors = block.vectors(1).tables(), block.vectors(2).tables()
     data = tensors.vectors(3, "<u1")
@@ -121,14 +130,58 @@ def _axes(operator: FlatTables, output: str, shape: tuple[int, ...]) -> Iterator
     """Swap two axes of equal length."""
     perms = operator.table(2).vectors(0, "<i4")
     values = perms.flat().tolist()
-    pairs = [(a, b) for a in range(len(values)) for b in range(a) if shape[values[a]] == shape[values[b]] > 1]
-    if pairs:
-        a, b = pairs[0]
-
-        def change(found: np.ndarray[Any, Any]) -> None:
-            found[[a, b]] = found[[b, a]]
-
+    if change := _swapped(values, shape):
         yield Plant("axis", output, int(perms.start[0]), np.int32, len(values), change)
+
+
+def _swapped(order: Sequence[int], shape: Sequence[int]) -> Change | None:
+    pairs = [(a, b) for a in range(len(order)) for b in range(a) if shape[order[a]] == shape[order[b]] > 1]
+    if not pairs:
+        return None
+    a, b = pairs[0]
+
+    def change(found: np.ndarray[Any, Any]) -> None:
+        found[[a, b]] = found[[b, a]]
+
+    return change
+
+
+OPERANDS = {("Convolution", 1): "weight", ("GroupConvolution", 1): "weight", ("FullyConnected", 1): "weight"}
+OPERANDS |= {("ConvolutionBackpropData", 1): "weight", ("FullyConnected", 2): "bias", ("Add", 1): "bias"}
+OPERANDS |= {("Multiply", 1): "scale", ("Subgraph", 1): "scale"}
+HELD = {"f32": np.float32, "i32": np.int32, "i64": np.int64}
+
+
+def _in_openvino(blob: bytes) -> Iterator[Plant]:
+    model = OpenvinoModel(blob)
+    weights, text = int.from_bytes(blob[16:24], "little"), masked(blob[model.start :]).decode()
+    by_id = {layer.get("id"): layer for layer in model.root.findall("layers/layer")}
+    for edge in model.root.findall("edges/edge"):
+        const, user = by_id[edge.get("from-layer")], by_id[edge.get("to-layer")]
+        data, place = const.find("data"), int(edge.get("to-port", "0"))
+        if const.get("type") != "Const" or data is None or data.get("element_type") not in HELD:
+            continue
+        dtype, start = HELD[data.attrib["element_type"]], weights + int(data.attrib["offset"])
+        count, name = int(data.attrib["size"]) // np.dtype(dtype).itemsize, user.get("id", "")
+        kind = OPERANDS.get((user.get("type", ""), place))
+        if kind and dtype == np.float32:
+            yield Plant(kind, name, start, dtype, count, _scaled)
+        elif user.get("type") == "Transpose":
+            order = np.frombuffer(blob, dtype, count, start).tolist()
+            shape = [int(dim.text or 0) for dim in user.findall("input/port[@id='0']/dim")]
+            if change := _swapped(order, shape):
+                yield Plant("axis", name, start, dtype, count, change)
+    for found in re.finditer(r'(pads_begin="1(?:, 1)*") (pads_end="1(?:, 1)*")', text):
+        name = re.findall(r'<layer id="(\d+)"', text[: found.start()])[-1]
+        moved = f"{found[1].replace('1', '2')} {found[2].replace('1', '0')}"
+        yield Plant("padding", name, model.start + found.start(), np.uint8, len(moved), _written(found[0], moved))
+
+
+def _written(before: str, after: str) -> Change:
+    def change(found: np.ndarray[Any, Any]) -> None:
+        found ^= np.frombuffer(before.encode(), np.uint8) ^ np.frombuffer(after.encode(), np.uint8)
+
+    return change
 
 
 def planted(folder: Path, to: Path, instruction: int, plant: Plant) -> tuple[Path, Path]:
@@ -136,7 +189,6 @@ def planted(folder: Path, to: Path, instruction: int, plant: Plant) -> tuple[Pat
     content = bytearray((folder / "model.pte").read_bytes())
     payload = read_program(folder / "model.pte").payload("forward", instruction)
     assert payload is not None
-    assert is_tosa(payload)
     blob = bytearray(payload)
     place = content.find(blob)
     plant.into(blob)
@@ -147,3 +199,11 @@ def planted(folder: Path, to: Path, instruction: int, plant: Plant) -> tuple[Pat
     known = read_record(folder / "model.etviz")
     write_record(dataclasses.replace(known, pte_checksum=checksum_of(bytes(content))), record)
     return pte, record
+
+
+def executed(pte: Path, record: Path, etrecord: Path, inputs: Inputs) -> etviz.Inspection:
+    """What a program with a fault computes, against its true record."""
+    folder = pte.parent
+    emulate(pte, record, [list(inputs)], workdir=folder)
+    return etviz.load(folder / "etdump.etdp", debug_buffer=folder / "debug_buffer.bin", pte=pte, record=record,
+                      etrecord=etrecord)  # fmt: skip

@@ -19,6 +19,7 @@ from etviz.errors import ExecutionError
 from etviz.pipeline.emulation import emulate
 from tests.vendors import models
 from tests.vendors.matrix import delegates, own_values
+from tests.vendors.plants import executed
 
 FACTORS = (0.25, -1.0)
 """Factors of one row of a weight: each planted fault."""
@@ -77,9 +78,8 @@ def _is_named(folder: Path, to: Path, content: bytes, name: str, weight: str) ->
     (to / "model.pte").write_bytes(content)
     known = replace(read_record(folder / "model.etviz"), pte_checksum=checksum_of(content))
     write_record(known, to / "model.etviz")
-    emulate(to / "model.pte", to / "model.etviz", [list(models.MODELS[name]()[1])], workdir=to)
-    inspection = etviz.load(to / "etdump.etdp", debug_buffer=to / "debug_buffer.bin", pte=to / "model.pte",
-                            record=to / "model.etviz", etrecord=folder / "etrecord.bin")  # fmt: skip
+    inputs = models.MODELS[name]()[1]
+    inspection = executed(to / "model.pte", to / "model.etviz", folder / "etrecord.bin", inputs)
     worst: Any = max((inspection.zoom(row).worst(1).iloc[0] for row in delegates(inspection)), key=_introduced)
     return weight.rpartition(".")[0] in str(worst["module"])
 

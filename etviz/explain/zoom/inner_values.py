@@ -97,7 +97,8 @@ class InnerValues:
     `given` has None for an output without a value, `reasons` why. `parts` has the number of the operator whose part
     another one is. `faithful` is True if the delegate's outputs equal the run's bit for bit, None if unknown.
     `deviation` is the largest absolute difference of the outputs from the run's, NaN if unknown. `implementation` is
-    empty for the backend's kernels.
+    empty for the backend's kernels. If the run computed in another `precision`, the values are those of float32, and
+    `faithful` is about the outputs in the run's.
     """
 
     graph: Graph
@@ -112,6 +113,7 @@ class InnerValues:
     logged: bool = False
     problems: dict[int, str] = field(default_factory=dict)
     implementation: str = ""
+    precision: str = ""
 
     def values(self, instruction: int) -> list[Any]:
         """Makes it a `Log`, with the methods below."""
@@ -216,6 +218,7 @@ def from_run(piece: Piece, constants: Sequence[Difference], how: How) -> InnerVa
         notes,
         problems={number: "it is not returned" for number, own in given.items() if any(item is None for item in own)},
         implementation=run.implementation,
+        precision=run.precision if faithful else "",
     )
 
 
@@ -256,9 +259,16 @@ def _fidelity(
     if run.implementation:
         return False, deviation, _off_specification(piece, run, deviation)
     plain = run.outputs if run.plain is None else run.plain
+    same = all(map(same_bits, plain, piece.outputs))
+    if run.precision and same:
+        text = (
+            f"{piece.graph.backend_id} computed the delegate in {run.precision}; so its output is the run's, bit for "
+            f"bit. The values inside are those of the same program in float32, whose output is off by {deviation:.3g}."
+        )
+        return True, deviation, text
     if constants and run.lowered:
         cause = f"the program that ran has other weights than the reference: {differing(constants)}"
-    elif all(map(same_bits, plain, piece.outputs)):
+    elif same:
         cause = f"returning the inner values changed how {piece.graph.backend_id} runs the operators"
     else:
         alone = _deviation(plain, piece.outputs)

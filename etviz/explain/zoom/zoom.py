@@ -16,6 +16,7 @@ import torch
 
 from etviz.comparison.exact import compare_exact
 from etviz.comparison.gap import MISMATCH, Keeper
+from etviz.comparison.hypotheses import in_precision
 from etviz.comparison.input_checks import Entrance
 from etviz.comparison.noise import judge_totals, measure_totals
 from etviz.comparison.references import KEPT_BYTES
@@ -36,6 +37,7 @@ from etviz.tensors.metrics import MEASURED, UNKNOWN, Noise
 if TYPE_CHECKING:
     from etviz.comparison.gap import Comparison, Gap
     from etviz.tensors.custom_metrics import CustomMetrics
+    from etviz.tensors.fingerprints import Fingerprint
 
 Call = tuple[int, int]
 """A delegate call: number of the execution, and of the instruction."""
@@ -46,7 +48,7 @@ _NOT_REACHED: Final = "the reference does not reach this call, so there is nothi
 
 @dataclass(slots=True)
 class Zoom:
-    """One delegate call, compared as a program is."""
+    """One delegate call, compared as a program is; `causes` are by output, if the run computed in another precision."""
 
     graph: Graph
     comparison: Comparison
@@ -56,6 +58,7 @@ class Zoom:
     message: str
     notes: tuple[str, ...] = ()
     logged: bool = False
+    causes: tuple[Fingerprint | None, ...] = ()
 
 
 def compare_calls(replay: Replay, subjects: Mapping[Call, ZoomSubject], how: How) -> dict[Call, Zoom]:
@@ -82,8 +85,10 @@ def compare_inside(
     inputs = own if start is None or isinstance(start, str) else start
     one = replay.piece(inner.graph, piece.constants, [Execution(inputs, inner)])
     comparison = _compared(one, own, subject.custom, measured=start is None)
-    for gap in comparison.gaps if inner.implementation else ():
-        gap.add_note(emulated_by(inner.implementation))
+    made = emulated_by(inner.implementation) if inner.implementation else ""
+    made = f"computed in float32; the run computed in {inner.precision}" if inner.precision else made
+    for gap in comparison.gaps if made else ():
+        gap.add_note(made)
     compared = {gap.instruction for gap in comparison.gaps}
     for instruction, reason in inner.reasons.items():
         if instruction >= 0 and instruction not in compared:
@@ -93,7 +98,13 @@ def compare_inside(
         Entrance(Graph(inner.graph.name)).forget_totals(comparison, start)
     notes = (*_other_constants(piece, own), *inner.notes)
     fidelity = inner.faithful, inner.deviation, inner.message
-    return Zoom(inner.graph, comparison, one, *fidelity, notes, inner.logged)
+    causes = tuple(_precisions(comparison, subject, inner)) if inner.precision else ()
+    return Zoom(inner.graph, comparison, one, *fidelity, notes, inner.logged, causes)
+
+
+def _precisions(comparison: Comparison, subject: ZoomSubject, inner: InnerValues) -> Iterator[Fingerprint | None]:
+    for values in zip(comparison.reference_outputs, subject.piece.outputs, inner.results, strict=True):
+        yield in_precision(inner.precision, *values)
 
 
 @question
