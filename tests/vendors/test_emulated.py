@@ -26,7 +26,7 @@ from etviz.pipeline.emulation import emulate
 from etviz.pipeline.tosa_values import Places
 from etviz.upstream.tosa import run_reference_model
 from tests.vendors import models
-from tests.vendors.plants import Plant, planted, plants
+from tests.vendors.plants import Plant, executed, planted, plants
 
 KINDS = ("tosa", "tosa-int8")
 NAMES = [
@@ -155,9 +155,7 @@ def _plants(folder: Path, instruction: int) -> list[Plant]:
 def _is_named(folder: Path, to: Path, instruction: int, plant: Plant, inputs: tuple[Tensor, ...]) -> bool:
     """True if the operator with the largest introduced error is the one that the faulty TOSA operator comes from."""
     pte, record = planted(folder, to, instruction, plant)
-    emulate(pte, record, [list(inputs)], workdir=to)
-    inspection = etviz.load(to / "etdump.etdp", debug_buffer=to / "debug_buffer.bin", pte=pte, record=record,
-                            etrecord=folder / "etrecord.bin")  # fmt: skip
+    inspection = executed(pte, record, folder / "etrecord.bin", inputs)
     calls = inspection.gaps[inspection.gaps["instruction"] == instruction]
     inside = inspection.zoom(calls.index[0])
     table: Any = inside.gaps
@@ -181,6 +179,41 @@ def _holders(record: Path, instruction: int, pte: Path, output: str) -> set[str]
     origin = specification.origins.get(output) or next(n for n, t in places.tensors.items() if t == output)
     owner = exposure.owners.get(origin, origin)
     return {origin, owner, places.parts.get(owner, owner)}
+
+
+def test_shares_inside_are_what_each_operator_causes(run: Any) -> None:
+    """Against the network written down in plain torch: what an operator added is put in there, in float64."""
+    _, inspection = run("tosa", "cnn")
+    (row,) = delegates(inspection)
+    inside = inspection.zoom(row)
+    net, (x,) = models.MODELS["cnn"]()
+    net = net.double()
+    steps: list[Callable[..., Tensor]] = [
+        *(lambda x: net.norm(net.first(x)), torch.relu, net.second, nn.functional.relu6, torch.add, net.third),
+        *(lambda x: x.mean((2, 3)), net.last, lambda x: torch.softmax(x, -1)),
+    ]
+    ran = [inside.tensors(at)[1].double() for at in range(len(inside.gaps))]
+    assert len(ran) == len(steps)
+    exact = x.double()
+
+    def final(faulty: int = -1) -> Tensor:
+        values: list[Tensor] = []
+        for at, step in enumerate(steps):
+            pair = [(values[1], ran[1]), (values[3], ran[3])] if step is torch.add else [(exact, exact)]
+            pair = [(values[-1], ran[at - 1])] if at and step is not torch.add else pair
+            given, seen = zip(*pair, strict=True)
+            values.append(step(*given) + (ran[at] - step(*seen) if at == faulty else 0.0))
+        return values[-1]
+
+    with torch.no_grad():
+        reference = final()
+        error = ran[-1] - reference
+        found = inside.attribution()
+        assert found.attrs["sum"] == pytest.approx(1.0, abs=1e-4)
+        assert found.attrs["error"] == pytest.approx(float(error.norm()), rel=1e-6)
+        for at in range(len(steps)):
+            effect = float(((final(at) - reference) * error).sum() / (error * error).sum())
+            assert found.loc[at, "share"] == pytest.approx(effect, abs=1e-4), at
 
 
 # ---- bad input ----
