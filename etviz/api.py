@@ -364,7 +364,6 @@ def _inputs(inputs: Any, calls: PathLike | None, method: str | None) -> Any:
 
 
 def _example(inputs: Any) -> dict[str, Any]:
-    """The arguments of the first call, as the model takes them."""
     first = next(iter(_calls(inputs)), None)
     plain = isinstance(first, tuple) and bool(first) and not isinstance(first[0], str)
     return {"example_inputs": first} if plain else {}

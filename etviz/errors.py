@@ -29,7 +29,6 @@ R = TypeVar("R")
 _PACKAGE: Final = re.escape(str(Path(__file__).parent))
 _FOREIGN: Final = re.compile(rf"^{_PACKAGE}|[/\\](site|dist)-packages[/\\]|[/\\]lib[/\\]python|^<(?!ipython)")
 _LONGEST = 1000
-"""Characters of a problem in a message."""
 
 
 def _shortened(text: str) -> str:

@@ -129,7 +129,6 @@ class Options(HasTraits):
 
 
 options: Final = Options()
-"""The settings of this session."""
 
 
 def use_libraries(libraries: Iterable[str | os.PathLike[str]] | None) -> None:

@@ -192,8 +192,6 @@ class Comparison(Shown):
 
 
 class _ComparisonView(ViewState):
-    """The first program's view, with the others beside it."""
-
     def __init__(self, programs: dict[str, Analysis]) -> None:
         self.analysis_by_label = programs
         super().__init__(next(iter(programs.values())))
@@ -302,7 +300,6 @@ def _join_once(tables: Sequence[pd.DataFrame]) -> list[tuple[str, list[int | Non
 
 
 def _by_source(frame: pd.DataFrame, places: Any) -> dict[str, int]:
-    """By module and source line, where no other row of the program has the same."""
     rows = frame.loc[list(places)]
     names = [
         f"{module}|{source}|{output}" if module and source else ""

@@ -85,8 +85,6 @@ class Changes:
 
 
 class Analysis:
-    """One executed program, compared with its reference."""
-
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
         self.graph = findings.graph

@@ -28,11 +28,8 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 _SHARES: Final = 10
-"""Maximum number of instructions whose share of the output's error is listed."""
 _INNER: Final = 3
-"""Maximum number of rows inside a delegate that are listed."""
 _OTHERS: Final = 3
-"""Maximum number of other culprits that the proof names."""
 _OUTPUT_METRICS: Final = ("rmse", "max_abs", "sqnr_db", "cosine", "severity", "noise")
 _ROW_TEXTS: Final = ("kind", "op", "backend", "reference_ops", "module", "source", "dtype", "status", "non_finite")
 _ROW_NUMBERS: Final = (

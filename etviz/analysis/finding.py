@@ -72,7 +72,6 @@ class Finder:
 
     @property
     def known_summary(self) -> Summary | None:
-        """Computes nothing."""
         return None if self._summary is None else self._summary[1]
 
     def first_divergence(self) -> pd.Series | None:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Every execution compared; `replay` is None without a reference."""
-
     runs: tuple[Run, ...] = ()
     replay: Replay | None = None
     notes: tuple[str, ...] = ()

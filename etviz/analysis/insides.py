@@ -34,7 +34,6 @@ Inside = TypeVar("Inside")
 SHARE: Final = 1 / 3
 """Threshold of a delegate's share of the program's operators: larger ones are zoomed into unasked."""
 _LARGEST: Final = 512 << 20
-"""Maximum number of bytes of weights for a background zoom."""
 _PATIENCE: Final = 0.1
 _LAST_WORDS: Final = 5.0
 _TURN: Final = threading.Lock()

@@ -178,7 +178,6 @@ class Profile:
         return {at: _joined(graph, at, list(names), handles.get(at, {})) for at, names in timed.items()}
 
     def inside(self, graph: Graph, instruction: int, handles: Mapping[str, Sequence[int]]) -> dict[str, float]:
-        """Mean milliseconds of the operators inside a delegate call, by name."""
         events = {key: item for key, item in self.samples.items() if key[3] and key[2] == instruction}
         joined = _joined(graph, instruction, [key[1] for key in events], handles)
         found: dict[str, float] = {}

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from etviz.comparison.gap import Gap
 
 Call = tuple[int, int]
-"""A delegate call: number of the execution, and of the instruction."""
 
 _NAMING: Final = ("name", "instruction", "op")
 _ADDRESS: Final = re.compile(r"#(\d+)(\.\d+)?(\[\d+\])?(@\d+)?(\s.*)?", re.DOTALL)
@@ -96,7 +95,6 @@ class Rows:
         raise UsageError(f"row must be an index of gaps from 0 to {len(self) - 1}, found {number}")
 
     def own(self, row: Any) -> Located:
-        """As `find`; `UsageError` if the row is inside a delegate."""
         place = self.find(row)
         if place.inside is not None:
             raise UsageError(f"row {place.name} is inside the delegate call #{place.inside[1]} already; take that row")

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from etviz.graph.delegation import Delegation
 
 LEVELS: Final = ("ok", "unknown", "warn", "bad")
-"""Levels of a verdict, the worst last."""
 BEYOND: Final = "adds more error than its precision explains"
 _AMPLIFIED: Final = 30.0
 """Threshold of noise over one rounding from which the verdict says where rounding is amplified."""
@@ -177,7 +176,6 @@ def _verdict(outputs: pd.DataFrame, undetermined: str, *, accused: bool, best: s
 
 
 def _grown(worst: pd.Series) -> str:
-    """Where rounding grows on its way to an output, if it grows."""
     if not worst["amplification"] >= _AMPLIFIED:
         return ""
     grows = f", most of it {worst['grows_at']}" if worst["grows_at"] else ""

@@ -30,8 +30,6 @@ def address(gap: Gap, call: tuple[int, int] | None) -> RowAddress:
 
 
 class Tables:
-    """Never change."""
-
     def __init__(self, findings: Findings, compared: Compared) -> None:
         self._findings = findings
         self.compared = compared

@@ -83,7 +83,6 @@ def refuse_columns(argument: str, names: Iterable[str], columns: Collection[str]
 
 
 def measured(task: Task, expected: Sequence[Any], found: Sequence[Any], label: Any = None) -> tuple[float, str]:
-    """The value, or NaN and the problem."""
     try:
         return float(task(expected, found, label)), ""
     except Exception as error:  # noqa: BLE001 - a user's function fails in its own way

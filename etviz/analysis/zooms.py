@@ -56,7 +56,6 @@ class Zooms:
         return next(row for row, gap in enumerate(self._rows.tables.gaps) if (gap.run, gap.instruction) == call)
 
     def possible(self, row: Any) -> bool:
-        """As far as known without trying."""
         place = self._rows.find(row)
         gap, replay = place.gap, self._rows.tables.compared.replay
         if place.inside is not None or replay is None or gap.pairing == "handles" or self.call(row) in self.refused:

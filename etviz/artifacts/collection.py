@@ -62,7 +62,6 @@ class Collection:
 
 
 def is_collection(source: PathLike) -> bool:
-    """A text may hold base64."""
     path = Path(path_of(source, "an ETDump, a folder or an archive"))
     if path.is_dir():
         return True

@@ -43,12 +43,10 @@ _HEAD: Final = 64
 _LOCAL_HEADER: Final = 30
 _LOCK: Final = ".etviz-lock"
 _MOMENT: Final = 1e-3
-"""Seconds between two checks whether a mapped file has changed."""
 _RESIDENT: Final = 96 << 20
 _LONGEST_PATH: Final = 4096
 _LONGEST_NAME: Final = 255
 _MOST_LINKS: Final = 40
-"""Maximum number of links to follow, as in Linux."""
 _MARKS: Final = (
     (8, b"ED00", "an ETDump"),
     (4, b"BP08", "a BundledProgram (.bpte)"),

@@ -25,8 +25,6 @@ _COST_OF_A_TABLE = 64
 
 
 class FlatBuffer:
-    """The bytes of one flatbuffer; `advice` is for a user with a damaged file."""
-
     def __init__(self, data: Any, path: str, what: str, advice: str) -> None:
         self.data = memoryview(data)
         self.size = len(self.data)
@@ -52,7 +50,6 @@ class FlatBuffer:
             raise self.damaged(problem, int(at[np.argmin(ok)]))
 
     def gather(self, at: Ints, dtype: str) -> npt.NDArray[Any]:
-        """Little-endian, unaligned."""
         view = self._views.get(dtype)
         if view is None:
             length = max(self.size - np.dtype(dtype).itemsize + 1, 0)

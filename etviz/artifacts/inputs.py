@@ -204,7 +204,6 @@ def _listed(path: Path) -> list[list[Path]]:
 
 
 def _beside(path: Path, item: Path) -> Path:
-    """Only below the list's folder, because a list may come from others."""
     near, beside, folder = path.parent / item, path.parent / item.name, path.parent.resolve()
     there = [found for found in (near, beside) if os.path.isfile(found)]  # noqa: PTH113 - takes a name of any length
     inside = [found for found in there if found.resolve().is_relative_to(folder)]

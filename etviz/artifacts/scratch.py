@@ -22,7 +22,6 @@ _PREFIX: Final = "etviz-tmp-"
 _NEW: Final = 60.0
 """Seconds after its creation in which a folder may still be unlocked."""
 _LONGEST: Final = 5.0
-"""Seconds after which no further folder is removed."""
 
 
 class Scratch:

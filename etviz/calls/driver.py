@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph, Input
 
 Make = Callable[[Sequence[int], int], Sequence[Any]]
-"""``(token ids, position of the first one) -> arguments`` of a call."""
 
 _TOKENS: Final = ("tokens", "token", "input_ids", "ids", "decoder_input_ids")
 _OPTIONS: Final = ("attn_options", "options")
@@ -152,12 +151,10 @@ def room_of(program: Program) -> int | None:
 
 
 def ends_of(program: Program) -> list[int]:
-    """The tokens that end a text."""
     return [token for name in _ENDS for token in _numbers(program, name)]
 
 
 def _numbers(program: Program, name: str) -> list[int]:
-    """Of a constant method."""
     found = [method for method in program.methods if method.name == name]
     values = [method.values[at].value for method in found for at in method.outputs]
     return [value for value in values if isinstance(value, int) and not isinstance(value, bool)]

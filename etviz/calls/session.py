@@ -59,7 +59,6 @@ class Session:
         return self.drivers[0]
 
     def runtime(self, calls: Sequence[Call]) -> list[torch.Tensor]:
-        """From the initial state."""
         runs = [flatten(call.inputs) for call in calls]
         subject = self.subject
         given: dict[str, Any] = {"data": subject.files.get("data"), "python": subject.python, "timeout": self.timeout}
@@ -138,7 +137,6 @@ def open_session(
 
 
 def _heard(subject: Subject, sources: Sequence[Any], count: int, timeout: float | None) -> Encoder:
-    """Run the encoder on each source."""
     graph = subject.graph()
     if len(sources) != count:
         raise UsageError(f"sources has {len(sources)} items for {count} prompts; give one for each")

@@ -22,8 +22,6 @@ _HIDDEN: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """Functions are None without a tokenizer."""
-
     encode: Callable[[str], Sequence[int]] | None = None
     decode: Callable[[list[int]], str] | None = None
 

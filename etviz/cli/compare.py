@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _PLACED: Final = 70
-"""Columns of a terminal from which the source has a column, too."""
 
 
 def compare(

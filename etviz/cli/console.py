@@ -65,8 +65,6 @@ def plain_text(text: object) -> str:
 
 
 class ShortName:
-    """Its beginning gives way."""
-
     def __init__(self, text: object) -> None:
         self._text = printable(text)
 

@@ -24,8 +24,6 @@ _COLUMNS = ("prompt", "step", "position", "text", "agrees", "margin", "margin_sh
 
 @dataclass(frozen=True, slots=True)
 class PromptText:
-    """Prompts and limits."""
-
     prompts: tuple[Any, ...]
     tokenizer: Path | None
     reference: Path | None

@@ -23,14 +23,11 @@ if TYPE_CHECKING:
     from etviz.inspection import Inspection
 
 _SOURCE: Final = 20
-"""Characters that a source line may take from the operator's column."""
 ByOption = Annotated[str, typer.Option("--by", help="The column to rank by, worst first.")]
 _SHOWN: Final = ("severity", "introduced_severity", "rmse", "sqnr_db")
 
 
 class Format(str, Enum):
-    """How rows are printed."""
-
     table = "table"
     csv = "csv"
     json = "json"

@@ -14,8 +14,6 @@ from etviz.cli.console import doing, err, out, plain_text, print_json, with_opti
 
 
 class Tensors(str, Enum):
-    """How much of the tensors a report holds."""
-
     none = "none"
     histograms = "histograms"
     worst = "worst"

@@ -32,7 +32,6 @@ _NO_FLAG: Final = (
 
 
 def is_program(path: Path) -> bool:
-    """True for a `.pte` or `.bpte`, by its first bytes."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

@@ -36,9 +36,7 @@ _FOLDING: Final = ("convolution", "linear", "addmm", "mm")
 _OPERANDS: Final = {"addmm": ("mat1", "mat2", "self")} | dict.fromkeys(
     ("convolution", "linear"), ("input", "weight", "bias")
 )
-"""Names of a product's operands and of its bias."""
 _LAYOUTS: Final = {2: ((1, 0),), 3: ((0, 2, 1), (1, 2, 0)), 4: ((0, 2, 3, 1), (1, 2, 3, 0))}
-"""Dimension orders of backends' constants, by number of dimensions."""
 _ALIKE: Final = 0.9
 """Maximum relative L2 error of two versions of one constant."""
 _FEW_VALUES: Final = 8
@@ -189,7 +187,6 @@ def constants_of(
     program: Program | None,
     method: str,
 ) -> list[dict[str, Any]]:
-    """The constants that an instruction reads: a row for each, with the numbers of the reference."""
     blobs = _Blobs(program, method) if program is not None else None
     names, differences = constant_names(graph), {item.name: item for item in found}
     uses = {use.item.target: use for use in _uses(graph, -1) if use.instruction == instruction}
@@ -329,7 +326,6 @@ class _Blobs:
         return False
 
     def zeros(self, like: torch.Tensor) -> torch.Tensor | None:
-        """An untaken constant of this size that holds nothing but zeros."""
         free = (self._datas[at] for at in self._by_size.get(like.nbytes, ()) if at not in self._taken)
         return next((torch.zeros(like.numel(), dtype=torch.float64) for data in free if not data.any()), None)
 

@@ -42,7 +42,6 @@ _KINDS: Final = (
     | {"status": "str", "reason": "str", "dtype": "str", "grows_at": "str", "shape": "object"}
     | {"allclose": "bool", "matches": "bool"}
 )
-"""Dtypes of an empty table's columns."""
 _INDEPENDENT: Final = 7.4
 """Maximum noise that rounding can make, relative to a value's size.
 

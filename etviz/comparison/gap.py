@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 COMPARED, GROUPED, NOT_COMPARED, MISMATCH = "compared", "grouped", "not compared", "non-finite mismatch"
 DIFFERENT: Final = "shape or dtype mismatch"
-"""Status of a value whose shape or dtype is not the reference's."""
 WRONG: Final = (MISMATCH, DIFFERENT)
 EMPTY: Final = "empty"
 CREATED, CARRIED, LOST = "created", "carried", "lost"
@@ -92,7 +91,6 @@ class Gap:
         self.reference = None
 
     def inherit(self) -> None:
-        """Take the whole error as introduced."""
         self.introduced, self.introduced_sums = dict(self.metrics), self.total
 
     @property
@@ -119,7 +117,6 @@ class Gap:
 
     @property
     def introduced_non_finite(self) -> int:
-        """Number of elements whose NaN or Inf differ from the operator's value on the runtime's inputs."""
         return self.introduced_sums.mismatched if self.introduced_sums is not None else 0
 
     @property
@@ -229,8 +226,6 @@ def shared_with(reason: str) -> str:
     --------
     >>> shared_with("introduced together with instruction 3 (add), whose value was not logged; severity is …")
     'introduced together with instruction 3 (add), whose value was not logged'
-    >>> shared_with("severity is relative to measured noise")
-    ''
     """
     return next((part for part in reason.split("; ") if part.startswith(_SHARED)), "")
 

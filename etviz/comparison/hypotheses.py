@@ -51,13 +51,10 @@ _LAYER_NORM: Final = "aten.native_layer_norm.default"
 
 _MOST: Final = 64
 _SECONDS: Final = 2.0
-"""Seconds for the hypotheses about an instruction, which may be a whole model."""
 _INSTRUCTIONS: Final = 4
-"""Maximum number of instructions to explain, in program order."""
 _SURE: Final = 0.9
 """Threshold for the share of the squared error that a hypothesis explains."""
 _CANDIDATES: Final = 3
-"""Number of the likeliest rows, columns and elements whose factor is fitted."""
 _ALIKE: Final = 1e-3
 """Tolerance of correlations within which a row counts as itself."""
 _IDLE: Final = frozenset(
@@ -140,7 +137,6 @@ def explain_gaps(
     again: Callable[[Perturbation], Any] | None,
     value: Any,
 ) -> None:
-    """Note in an instruction's gaps which hypothesis gives the runtime's value."""
     bad = [gap for gap in gaps if gap.is_bad()]
     if not bad or again is None or result.explained >= _INSTRUCTIONS:
         return

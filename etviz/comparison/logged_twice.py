@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _MOST: Final = 32
 _ELEMENTS: Final = 4096
-"""Maximum number of elements to compare of each value."""
 
 
 class LoggedTwice:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 
 class NonFinite:
-    """Follows non-finite values through one execution."""
-
     def __init__(self, graph: Graph, inputs: Sequence[Any]) -> None:
         names = [item.name for item in graph.user_inputs()]
         given = dict(zip(names, inputs, strict=False))

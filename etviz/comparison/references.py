@@ -43,7 +43,6 @@ class References:
 
 @question
 def reference_values(replay: Replay) -> dict[tuple[int, int, int], torch.Tensor]:
-    """By execution, instruction and output."""
     tensors: dict[tuple[int, int, int], torch.Tensor] = {}
     evaluator = replay.fresh()
     with SpillFile() as file:

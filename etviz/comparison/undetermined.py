@@ -105,7 +105,6 @@ class Undetermined:
         return instructions, not found.isdisjoint(self._graph.results())
 
     def forget(self, comparison: Comparison) -> Iterator[str]:
-        """Yields notes for the user."""
         if self._drawing:
             everything = {gap.instruction for gap in comparison.gaps}
             following, ends = self._random if self._known else (everything, True)

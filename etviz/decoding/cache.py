@@ -31,7 +31,6 @@ COLUMNS: Final = (
 _SCALES, _ZERO_POINTS = "_scales", "_zero_points"
 _KINDS: Final = {"keys": r"(^|_)(k|keys?)(_|$)", "values": r"(^|_)(v|values?)(_|$)"}
 Places = list[tuple[int, int]]
-"""Position of the first token and number of tokens, by call."""
 
 
 @question
@@ -106,8 +105,6 @@ def _rounding(state: Mapping[str, Any], name: str) -> torch.Tensor:
 
 
 class Slots:
-    """Of a buffer that calls changed."""
-
     def __init__(self) -> None:
         self._changed: list[list[list[int]]] = []
         self._calls: list[tuple[int, tuple[int, int]]] = []
@@ -138,7 +135,6 @@ class Slots:
         return next((at for at in range(1, len(self._sizes) - 1) if at != self.axis), None)
 
     def written(self) -> dict[int, tuple[int, int]]:
-        """By slot: the call that wrote it last, and its token's position."""
         found: dict[int, tuple[int, int]] = {}
         axis = self.axis
         if axis is None:

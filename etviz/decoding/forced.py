@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from etviz.evaluation.replay import Replay
 
 _TOGETHER: Final = 256 << 20
-"""Bytes of values of lanes that are evaluated side by side."""
 Follow = Callable[["torch.Tensor | None"], "Sequence[Any] | None"]
 """Takes the logits of the last call, None at first; returns the flat inputs of the next call, None at the end."""
 
@@ -41,7 +40,6 @@ def _for_many_calls(evaluator: Evaluator) -> Evaluator:
 
 
 def logits_of_calls(replay: Replay, calls: Sequence[Sequence[Any]]) -> list[torch.Tensor]:
-    """The reference's logits of calls that follow one another."""
     found, waiting = list[torch.Tensor](), iter(calls)
 
     def ask(last: torch.Tensor | None) -> Sequence[Any] | None:
@@ -54,7 +52,6 @@ def logits_of_calls(replay: Replay, calls: Sequence[Sequence[Any]]) -> list[torc
 
 @question
 def outputs_of(replay: Replay, runs: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """The reference's outputs of each run, each from the initial state."""
     return [list(replay.fresh().run(inputs, replay=False)) for inputs in runs]
 
 
@@ -121,8 +118,6 @@ class _Kind:
 
 @dataclass(slots=True)
 class _LogitNoise:
-    """From other roundings, and from other grids."""
-
     roundings: _Kind
     grids: _Kind
 

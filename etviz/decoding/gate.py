@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TokenLimits:
-    """Limits on `Decode`, None for no limit: KL divergence in nats, unexplained flips, perplexities' ratio."""
-
     max_kl_p99: float | None = None
     max_flips: float | None = None
     max_perplexity_ratio: float | None = None

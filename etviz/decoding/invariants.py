@@ -362,7 +362,6 @@ def _severity(rmse: float, noise: float) -> float:
 
 
 def _by_position(way: Way, logits: Sequence[torch.Tensor]) -> dict[int, tuple[int, torch.Tensor]]:
-    """The first call that gives a position counts."""
     found: dict[int, tuple[int, torch.Tensor]] = {}
     for number, (call, values) in enumerate(zip(way.calls, logits, strict=True)):
         if number >= way.first:
@@ -394,7 +393,6 @@ def values_of(replay: Replay, calls: Sequence[Sequence[Any]], first: int) -> lis
 def _rows_by_module(
     calls: Sequence[Sequence[Sequence[Any]]], counts: Sequence[int]
 ) -> dict[str, tuple[str, dict[int, torch.Tensor]]]:
-    """By module; the second axis of values is that of positions."""
     found: dict[str, tuple[str, dict[int, torch.Tensor]]] = {}
     position = 0
     for call, count in zip(calls, counts, strict=True):

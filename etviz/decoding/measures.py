@@ -67,7 +67,6 @@ def _measures(reference: torch.Tensor, runtime: torch.Tensor, tokens: Sequence[i
 
 
 def _two_best(logits: torch.Tensor) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """A lone token has no second."""
     index = logits.argmax(1, keepdim=True)
     others = logits.scatter(1, index, -torch.inf)
     return (logits.gather(1, index), index), others.amax(1)

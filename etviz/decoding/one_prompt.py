@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from etviz.calls.session import Session
 
 Own = Callable[[torch.Tensor], Any]
-"""A reference of another kind: ``ids -> logits``."""
 
 
 def decode_one(
@@ -111,7 +110,6 @@ class _Prompted:
 
 
 def rows_of(call: Call, logits: torch.Tensor) -> list[tuple[int, int]]:
-    """``(position, row of the logits)``."""
     count, rows = len(call.ids), len(logits)
     if rows >= count:
         return [(call.position + row, row) for row in range(count)]

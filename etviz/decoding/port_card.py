@@ -134,8 +134,6 @@ class PortCard:
 
 @dataclass(frozen=True, slots=True)
 class _LogitStage:
-    """A row for each position; None where the logits are not known."""
-
     name: str
     logits: torch.Tensor | None
     problem: str = ""
@@ -217,14 +215,12 @@ def port_card(
 
 
 def _noise(replay: Replay, calls: Sequence[Call], vocabulary: int, *, floating: bool) -> torch.Tensor:
-    """RMS by position."""
     inputs = [flatten(call.inputs) for call in calls]
     found = noise_of_logits(replay, inputs, vocabulary, floating=floating)
     return _rows(calls, [torch.tensor([[row[0]] for row in call]) for call in found]).flatten()
 
 
 def _eager(model: torch.nn.Module, calls: Sequence[Call]) -> torch.Tensor:
-    """The model is called from its present state."""
     alone = copy.deepcopy(model).eval()
     outputs = []
     with torch.no_grad():

@@ -41,7 +41,6 @@ _WORDS: Final = ("words", "errors", "wer", "wer_reference")
 _WHOLE: Final = ("positions", "flips", "faulty_flips", "first_fault", "words", "errors")
 _SPOKEN: Final = ("expected", "stop", "normalize")
 _EACH: Final = ("sources", "expected", "driver")
-"""Options with an item for each prompt."""
 _SAID: Final = {
     "kl": "KL divergence in nats: mean",
     "perplexity": "Perplexity, runtime over reference: mean",
@@ -141,7 +140,6 @@ class TokenTask:
         return COLUMNS + (_WORDS if self.name == "wer" else ())
 
     def of_decode(self, prompts: Sequence[int]) -> dict[str, Any]:
-        """The options of `etviz.decode` for some of the prompts."""
         return {name: value for name, value in self.some(prompts).items() if name not in _SPOKEN}
 
     def some(self, prompts: Sequence[int]) -> dict[str, Any]:
@@ -195,7 +193,6 @@ class TokenTask:
     def run(
         self, store: Store, subject: Subject, ids: Sequence[list[int]], executor: Executor | int | str | None
     ) -> None:
-        """Each prompt is a chunk of its own."""
         each = [self.some([at]) for at in range(len(ids))]
         contents = [_content(found, own) for found, own in zip(ids, each, strict=True)]
         done = set(store.done())

@@ -166,7 +166,6 @@ class Decode(Shown):
 
     @property
     def title(self) -> str:
-        """The program's name."""
         return self._session.subject.title
 
     @property

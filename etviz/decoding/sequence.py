@@ -87,5 +87,4 @@ class Decoded:
 
 
 def _severity(rmse: pd.Series[Any], noise: pd.Series[float]) -> pd.Series[Any]:
-    """0 where they are equal."""
     return (rmse / noise).mask(rmse == 0, 0.0)

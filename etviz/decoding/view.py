@@ -24,19 +24,14 @@ if TYPE_CHECKING:
 
 Call = tuple[int, int]
 _HEIGHT: Final = 900
-"""Pixels: tokens and maps stand above the rows."""
 
 
 class Card(Protocol):
-    """The part of a `PortCard` that views use."""
-
     def wire(self) -> dict[str, Any]: ...
     def to_fragment(self) -> str: ...
 
 
 class Tokens(Protocol):
-    """The part of a `Decode` that views use."""
-
     @property
     def title(self) -> str: ...
     @property
@@ -56,8 +51,6 @@ class Tokens(Protocol):
 
 
 class DecodeView(ViewState):
-    """With one of the calls open, or none."""
-
     def __init__(self, decode: Tokens, call: Call | None = None, opened: dict[Call, DecodeView] | None = None) -> None:
         self.decode, self.call = decode, call
         self._opened: dict[Call, DecodeView] = {} if opened is None else opened
@@ -131,7 +124,6 @@ class DecodeView(ViewState):
         return layer_map(prompt, len(sequence.calls), gaps)
 
     def _caches(self) -> list[Map]:
-        """The worst severity by layer and position."""
         known = self.decode.known_cache
         if known is None or known.empty:
             return []

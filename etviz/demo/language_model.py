@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 LAYER: Final = 1
 STEP: Final = 16
-"""Step at which the planted fault writes to another slot."""
 _STEPS: Final = 16
 _PROMPTS: Final = ((1_000, 12), (5_000, 12))
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 WORDS: Final = 128
 ROOM: Final = 96
-"""Positions of the cache."""
 _SIZES: Final = {"dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "hidden_dim": 128, "vocab_size": WORDS}
 _LLAMA: Final = "executorch.examples.models.llama"
 _LENGTH, _BATCH, _RATE = 64, 16, 8e-3
@@ -34,8 +33,6 @@ def docstrings() -> str:
 
 
 class Characters:
-    """ASCII characters as tokens."""
-
     def encode(self, text: str) -> list[int]:
         return list(text.encode("ascii"))
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 CHANNEL: Final = 4
 FACTOR: Final = 0.25
 _LARGEST: Final = 127.0
-"""Largest symmetric int8 weight."""
 
 
 def plant(model: DigitsNet, pte: Path, target: Path) -> None:

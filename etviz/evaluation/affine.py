@@ -41,8 +41,6 @@ _RANGES: Final = {
 
 
 class AffineOperator:
-    """Called as torch's own."""
-
     def __init__(self, target: str) -> None:
         self._target = target
         self._schema = parsed_schema(target, _SCHEMAS[target])
@@ -171,7 +169,6 @@ def _is_plain(value: Any, block: Sequence[int]) -> bool:
 
 
 def _apart(shape: Sequence[int], block: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The shape with an axis for each block, and the axes of the elements that share a scale."""
     sizes, axes = list[int](), list[int]()
     for size, part in zip(shape, block, strict=True):
         if part not in (size, 1):

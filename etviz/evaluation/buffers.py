@@ -35,7 +35,6 @@ class Buffers:
 
     @classmethod
     def shared(cls) -> Buffers:
-        """Kept while one evaluation lives."""
         found = cls._shared() if cls._shared is not None else None
         if found is None:
             found = cls()
@@ -79,7 +78,6 @@ _OURS: Final = 2
 
 
 def _owners(memory: torch.Tensor) -> int:
-    """Number of references to a tensor's memory, views included; 0 if torch does not tell."""
     private = torch._C  # pyright: ignore[reportPrivateUsage]
     count = getattr(private, "_storage_Use_Count", None)  # what torch's own memory pools ask
     address = getattr(memory.untyped_storage(), "_cdata", None)

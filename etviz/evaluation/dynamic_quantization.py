@@ -69,7 +69,6 @@ def without_quantization(graph: Graph) -> Graph:
 
 
 def on_other_grids(graph: Graph) -> Graph:
-    """The same graph with every grid that it chooses `OTHER` times wider."""
     uses, nodes, wider = Uses(graph), list[Node](), dict[str, Ref]()
     scales = {scale for node in graph.nodes if (scale := _chosen_scale(uses, node)) is not None}
     for node in graph.nodes:

@@ -18,12 +18,9 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph, Node
 
 TURN: Final = "@turn"
-"""Name in the state of the number of past executions."""
 
 
 class Other(Protocol):
-    """In its initial state."""
-
     graph: Graph
     constants: Mapping[str, torch.Tensor]
     limits: Limits

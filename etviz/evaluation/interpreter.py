@@ -20,15 +20,12 @@ if TYPE_CHECKING:
     from etviz.evaluation.dynamic_quantization import OtherGrids
 
 State = dict[str, Any]
-"""Content of mutable buffers, by `Input.target`."""
 
 _SMALL: Final = 1 << 10
 """Bytes up to which a constant is kept, because finding it takes longer."""
 
 
 class Environment(Protocol):
-    """Values by name."""
-
     def __getitem__(self, name: str, /) -> Any: ...
 
 
@@ -100,7 +97,6 @@ class GraphInterpreter(ABC):
         """The outputs of a delegate's graph on its inputs."""
 
     def apply(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Of a node other than a `cond`."""
         if node.target == "getitem":
             return _item(*args)
         if node.target == "delegate":
@@ -115,7 +111,6 @@ class GraphInterpreter(ABC):
         return course.value()
 
     def enter(self, graph: Graph, node: Node, env: Mapping[str, Any]) -> tuple[Graph, dict[str, Any]]:
-        """Of a `cond`."""
         predicate, operands = node.args
         branch = self.taken(graph, node, self.look_up(env, predicate))
         return branch, self.bind(branch, [self.look_up(env, leaf) for leaf in operands])

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 class LanguageFunction:
-    """Called as torch's own."""
-
     def __init__(self, target: str) -> None:
         self._schema = parsed_schema(target, LANGUAGE_OPERATORS[target].schema)
         self._function = FUNCTIONS[target]

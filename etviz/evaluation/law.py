@@ -75,13 +75,11 @@ _TINY: Final = 2.0**-1022
 _SPREAD: Final = -7046029254386353131
 """Odd multiplier that spreads the bits of numbers: 2⁶⁴ over the golden ratio (D. E. Knuth, 1973, section 6.4)."""
 _ARITHMETIC: Final = frozenset(("add", "sub", "rsub", "mul", "div", "sqrt", "fmod", "remainder", "clamp", "hardtanh"))
-"""Operators whose results are the exact ones, rounded once."""
 _FIRST: Final = 4096
 """Number of elements that tell whether a value consists of few different ones."""
 ENOUGH: Final = 1000
 """Number of independent elements from which `allowance` is 1: further samples tell nothing new."""
 _PICKING: Final = frozenset(("embedding", "index_select", "gather", "index", "where", "full_like"))
-"""Operators whose results are elements of their arguments."""
 _CHOOSING: Final = frozenset(
     ("argmax", "argmin", "max", "min", "topk", "sort", "kthvalue", "median", "max_pool2d_with_indices")
 )
@@ -95,7 +93,6 @@ def half_ulp(value: Any) -> float | None:
 
 
 def only_picks(node: Node) -> bool:
-    """True for operators that only move or pick elements."""
     return only_moves(node) or node.target.partition(".")[2].partition(".")[0] in _PICKING
 
 
@@ -147,7 +144,6 @@ def sum_size(terms: int, squares: torch.Tensor, total: torch.Tensor) -> torch.Te
 
 
 def _in_any_order(terms: int) -> tuple[float, float]:
-    """Factors of the sum of squares and of the squared sum in `sum_size`."""
     of_squares, of_total = _in_pairs(terms)
     return (terms + 1) / 18 + of_squares, (terms + 1) / 9 + of_total
 
@@ -225,7 +221,6 @@ def _squared(deviations: torch.Tensor) -> torch.Tensor:
 
 
 def _rows(x: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
-    """A tensor in float64 with the elements of some axes in its last one."""
     first = [at for at in range(x.ndim) if at not in {axis % x.ndim for axis in axes}]
     others = [at for at in range(x.ndim) if at not in first]
     return x.double().permute(*first, *others).reshape([x.shape[at] for at in first] + [-1])
@@ -236,12 +231,10 @@ def _sum(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) ->
 
 
 def _mean(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    """Averages over axes: a sum and a division."""
     return [_of_mean(_rows(args[0], _axes(args))).sqrt().reshape(values[0].shape)]
 
 
 def _of_mean(rows: torch.Tensor) -> torch.Tensor:
-    """Squared size of the mean of each row."""
     return in_order(rows) / max(rows.shape[-1], 1) ** 2 + rows.mean(-1).square()
 
 
@@ -255,7 +248,6 @@ def _squared_error(square: torch.Tensor, unit: float) -> torch.Tensor:
 
 
 def _pooled(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    """Averages over windows."""
     x, rest = args[0].double(), list(args[1:])
     squares, mean = (call(target, [item, *rest], {}) for item in (x.square(), x))
     terms = math.prod(_pair(args[1])) if "avg_pool2d" in target and "adaptive" not in target else 0
@@ -282,7 +274,6 @@ def _running(args: Sequence[Any], values: Sequence[Any], call: Call, target: str
 
 
 def _product_of(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    """Products of all elements: each step rounds the result."""
     return [values[0].double().abs() * math.sqrt(_share(args[0].numel(), values))]
 
 
@@ -431,7 +422,6 @@ def _group_norm(args: Sequence[Any], values: Sequence[Any], call: Call, target: 
 
 
 def _batch_norm(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    """By known statistics: an input times a factor, less a mean times the factor, and a bias."""
     x, weight, bias, mean, variance = args[:5]
     eps = args[-1] if "legit" in target else args[7]
     along = [1, -1, *[1] * (x.ndim - 2)]

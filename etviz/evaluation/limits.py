@@ -24,12 +24,10 @@ _LONG: Final = 64
 _MOST_KNOWN: Final = 1 << 12
 _PLAIN: Final = (int, float, bool, str, type(None))
 _NUMBERS: Final = ("py.", "executorch_prim.")
-"""Prefixes of the operators that compute with numbers."""
 _SHORT: Final = (
     *("can't allocate memory", "not enough memory", "Storage size calculation overflowed", "bad_alloc"),
     "Failed to allocate a Tensor object",
 )
-"""Parts of torch's messages when there is not enough memory."""
 _KNOWN: Final[dict[Any, Callable[..., Any]]] = {}
 
 

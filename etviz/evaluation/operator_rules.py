@@ -330,7 +330,6 @@ def by_position(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def as_written(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """`by_position` without trailing defaults."""
     try:
         function = resolve(target)
     except UnknownOperatorError:
@@ -345,7 +344,6 @@ def as_written(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
 
 
 def _giving_what_it_writes(overload: Any) -> Callable[..., Any]:
-    """Copies of the written arguments are returned after the results."""
     schema = schema_of(overload)
     places = [at for at, argument in enumerate(schema.arguments) if is_written(argument)]
     if not places:

@@ -32,7 +32,6 @@ def is_cut(weight: Quantized, given: Sequence[Any]) -> bool:
 def products(
     call: Callable[..., torch.Tensor], weight: Quantized, operands: Sequence[Sequence[Any]]
 ) -> list[torch.Tensor]:
-    """`LINEAR` for several operands."""
     results = [_empty(given[0], weight) for given in operands]
     for rows, block in weight.rows():
         for result, given in zip(results, operands, strict=True):
@@ -50,8 +49,6 @@ def product(call: Callable[..., torch.Tensor], weight: Quantized, given: Sequenc
 @functools.cache
 def _function() -> Any:
     class ByRows(torch.autograd.Function):
-        """``x·Wᵀ + bias``, where W is dequantized by rows in both directions."""
-
         @staticmethod
         def forward(
             ctx: Any, x: torch.Tensor, call: Callable[..., torch.Tensor], weight: Quantized, bias: Sequence[Any]

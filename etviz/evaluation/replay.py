@@ -43,8 +43,6 @@ class Log(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """Flat inputs, and the log."""
-
     inputs: Sequence[Any]
     log: Log
 

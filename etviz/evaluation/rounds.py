@@ -81,8 +81,6 @@ def _same(values: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 class Turns:
-    """One execution of each instruction after the other."""
-
     def __init__(self, logged: Logged) -> None:
         self._logged = logged
         self._taken: Counter[int] = Counter()

@@ -116,8 +116,6 @@ class Unpacked:
 
 
 class Quantized:
-    """Dequantized where it is needed; `shape` and `dtype` are the dequantized ones."""
-
     __slots__ = ("_blocks", "_norms", "_scale", "_x", "_zero", "dtype", "shape")
 
     def __init__(self, x: torch.Tensor, blocks: Sequence[int], scale: Any, zero: Any, dtype: torch.dtype) -> None:
@@ -156,7 +154,6 @@ class Quantized:
 
     @property
     def like(self) -> torch.Tensor:
-        """Without memory."""
         return torch.empty(1, dtype=self.dtype).expand(self.shape)
 
     def whole(self) -> torch.Tensor:
@@ -173,7 +170,6 @@ class Quantized:
             yield rows, self._fill(memory[: rows.stop - first], rows)
 
     def norms(self) -> torch.Tensor:
-        """The squared norm of each row."""
         if self._norms is None:
             self._norms = torch.cat([torch.linalg.vector_norm(block, dim=1).square() for _, block in self.rows()])
         return self._norms

@@ -59,8 +59,6 @@ class Chain:
 
 
 class Perturbation(Protocol):
-    """Computes operators with perturbed or replaced results."""
-
     def call(
         self,
         call: Callable[..., Any],

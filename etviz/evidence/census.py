@@ -43,7 +43,6 @@ _TOGETHER: Final = 25
 """Maximum number of runs of one load, so that differences between loads show as well."""
 KEPT: Final = 8
 _LANES: Final = (64, 32, 16, 8, 4)
-"""Widths of vectors that `where` looks for."""
 _COLUMNS: Final = (
     *("instruction", "name", "kind", "op", "backend", "reference_ops", "module", "source", "runs", "varied"),
     *("origin", "deviating", "share", "low", "high", "distinct", "differing", "elements", "max_abs", "where"),
@@ -87,7 +86,6 @@ class Census:
 
     @property
     def deviating(self) -> list[int]:
-        """Runs in which an instruction did not have its most frequent value."""
         return self._tally.deviating()
 
     @property
@@ -322,10 +320,6 @@ def where(mask: npt.NDArray[np.bool_]) -> str:
 
     Examples
     --------
-    >>> mask = np.zeros((4, 16), bool)
-    >>> mask[2, 8:16] = True
-    >>> where(mask)
-    '8 of 64 elements: axis 0 at 2; axis 1 at 8 to 15'
     >>> mask = np.zeros((8, 16), bool)
     >>> mask[:, 3::8] = True
     >>> where(mask)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _SPREAD: Final = 1 << 24
 """Maximum number of elements that a strided input may span."""
 _PATIENCE: Final = 100
-"""Number of errors in a row that end an iterator."""
 
 
 @dataclass(frozen=True, slots=True)

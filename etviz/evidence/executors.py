@@ -30,8 +30,6 @@ _WIDTH: Final = 8
 
 
 class CallingThread(Executor):
-    """Works in the calling thread."""
-
     is_here: Final = True
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -81,7 +79,6 @@ def runs_a_script() -> bool:
 
 
 def _crosses(*work: Any) -> bool:
-    """Can be pickled, and new processes would not import a script."""
     if runs_a_script():
         return False  # only the script knows whether it guards what it does at its top level
     try:
@@ -151,7 +148,6 @@ class UnderWay:
     """Work on an executor, whose results are written to a folder as they come; its end cancels work that waits."""
 
     def __init__(self, write: Callable[[Any, Any], None], folder: Path) -> None:
-        """`write` takes the item and the result of its work."""
         self._write, self._folder = write, folder
         self._items: dict[Future[Any], Any] = {}
 

@@ -174,8 +174,6 @@ def _noise(pieces: Sequence[Ran], work: Work) -> KnownNoise:
 
 
 class Ahead:
-    """Runs the next chunk while this thread measures the chunk before."""
-
     def __init__(self) -> None:
         self._thread, self._cancel = ThreadPoolExecutor(1, "etviz runs ahead"), threading.Event()
         self._runs: dict[int, Future[Ran]] = {}
@@ -309,7 +307,6 @@ def _badness(metrics: Mapping[str, float]) -> float:
 
 
 def worst_output(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, float]:
-    """By metric; infinitely bad for NaN or Inf on one side only."""
     worst = {}
     known = [row for row in rows if row["status"] != NOT_COMPARED]
     for name in names:

@@ -53,7 +53,6 @@ def are_noted(paths: Sequence[Path]) -> bool:
 
 
 def vet(paths: Sequence[Path]) -> None:
-    """`ArtifactError` if a table ends the child process."""
     try:
         _WORKER.run({"work": "read", "paths": [str(path) for path in paths]})
     except ExecutionError as error:
@@ -132,7 +131,6 @@ def _foreign(file: ParquetFile, needed: Sequence[str]) -> str:
 
 
 def _immodest(file: ParquetFile, data: bytes) -> str:
-    """Why a file takes too much memory for its size: a few bytes can stand for any number of equal values."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

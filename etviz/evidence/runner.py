@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from etviz.pipeline.recipe import Recipe
 
 CHUNK: Final = 32
-"""Maximum number of inputs that run together."""
 _FIRST: Final = 4
 """Number of inputs that tell the noise of total gaps."""
 _TABLES: Final = "a study's tables"
@@ -299,7 +298,6 @@ def _chunks(source: Iterator[Entry], size: int, work: Work, done: Collection[int
 
 
 def _with_next(chunks: Iterator[_Chunk]) -> Iterator[tuple[_Chunk, _Chunk | None]]:
-    """An error of the next chunk is raised after the one before is done."""
     chunk = next(chunks, None)
     while chunk is not None:
         following, problem = None, None

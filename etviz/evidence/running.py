@@ -28,8 +28,6 @@ NAMING: Final = ("kind", "op", "backend", "reference_ops", "module", "source", "
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """The folder has the executions' files."""
-
     inputs: Sequence[Sequence[Any]]
     paired: Paired
     folder: Scratch
@@ -51,7 +49,6 @@ class Running:
     def run(
         self, inputs: Sequence[Sequence[Any]], timeout: float | None = None, cancel: threading.Event | None = None
     ) -> Ran:
-        """The caller removes the folder."""
         folder = Scratch()
         try:
             with self._running:  # one child process suffices

@@ -37,8 +37,6 @@ class Unit:
 
 
 class Simulation:
-    """With any part of its quantizer's rounding."""
-
     def __init__(
         self,
         model: Any,

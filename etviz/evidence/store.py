@@ -88,7 +88,6 @@ class Store:
             self._lock = None
 
     def about(self) -> dict[str, Any]:
-        """Empty if none was begun."""
         path = self._file(_ABOUT)
         if not path.exists():
             return {}

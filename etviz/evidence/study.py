@@ -206,7 +206,6 @@ class Study:
     @property
     @during("reading the study")
     def kept(self) -> list[int]:
-        """The worst inputs of each operator and of the final outputs."""
         return sorted(self._rows.index[self._rows["content"].isin(self._store.kept_names())].tolist())
 
     def _require(self, index: Any) -> None:
@@ -215,7 +214,6 @@ class Study:
 
     @property
     def subject(self) -> Subject:
-        """The program, from the study's own folder."""
         return self._store.subject()
 
     @during("reading the study")

@@ -91,7 +91,6 @@ class Subject:
         return execute(self.pte, inputs, method=self.method, timeout=timeout, cancel=cancel, **given)
 
     def pair(self, run: ChildRun | RunFiles, base: Paired | None = None) -> Paired:
-        """`base` saves reading the record again."""
         if run.etdump is None:
             raise UsageError("the run wrote no ETDump")
         if base is None:
@@ -113,7 +112,6 @@ class Subject:
 
 
 def inspect_run(subject: Subject, values: Sequence[Any], what: str) -> Inspection:
-    """`what` is a part of the title."""
     folder = Scratch()
     artifacts = subject.pair(subject.run([values], Path(folder.name))).artifacts
     title = f"{subject.title or subject.pte.name}, {what}"
@@ -185,7 +183,6 @@ def arguments_of(model: Any, item: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def digest(path: str | Path) -> str:
-    """SHA-256 in hexadecimal."""
     sha = hashlib.sha256()
     try:
         with Path(path).open("rb") as file:

@@ -71,7 +71,6 @@ class Sweep:
 
     @property
     def pareto(self) -> pd.DataFrame:
-        """Smallest error first."""
         return self._table[self._table["pareto"]].sort_values("rmse", kind="stable")
 
     def open(self, recipe: str, index: int = 0) -> Inspection:

@@ -46,7 +46,6 @@ class Variant:
 
 
 def float_outputs(model: Any, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """By input."""
     module = model.module() if hasattr(model, "graph_signature") else copy.deepcopy(model)  # a state stays as it is
     found = []
     with torch.no_grad():

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 RTOL: Final = 1e-3
 """Relative tolerance of ExecuTorch's documents and of its example_runner."""
 ATOL: Final = 1e-5
-"""Absolute tolerance, as `RTOL`."""
 COLUMNS: Final = (
     "method",
     "test_set",

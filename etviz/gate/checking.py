@@ -31,8 +31,6 @@ _NOT_EXECUTED: Final = "it was not executed"
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One demand that is not met."""
-
     demand: str
     found: float
     allowed: float

@@ -70,7 +70,6 @@ class Delegation:
         return pd.DataFrame([*rows, total])
 
     def summary(self) -> str:
-        """Upstream's `get_summary`."""
         return (
             f"Total delegated subgraphs: {self.num_delegated_subgraphs}\n"
             f"Number of delegated nodes: {self.num_delegated_nodes}\n"

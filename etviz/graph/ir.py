@@ -29,8 +29,6 @@ _MOST_REPEATED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Another node's value."""
-
     name: str
 
 

@@ -23,8 +23,6 @@ class MalformedGraphError(ValueError):
 
 
 class TextTable:
-    """Each stored once."""
-
     def __init__(self) -> None:
         self.texts: list[str] = [""]
         self._index: dict[str, int] = {"": 0}

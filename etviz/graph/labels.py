@@ -85,7 +85,6 @@ def _maker(inner: Graph, output: int) -> Node | None:
 
 
 def _speaker(inner: Graph, output: int) -> Node | None:
-    """The maker of a delegate's output; of several modules, the most telling operator that it depends on."""
     maker = _maker(inner, output)
     if maker is None or len({node.module for node in operators(inner.nodes) if node.module}) < 2:
         return maker
@@ -140,8 +139,6 @@ def source_line(stack: str) -> str:
     --------
     >>> source_line('  File "/home/me/net.py", line 12, in forward\n    return x + y')
     'net.py:12'
-    >>> source_line('  File "/venv/site-packages/torch/_dynamo/functional_export.py", line 232, in forward')
-    ''
     """
     frame = _own_frame(stack)
     return f"{PurePath(frame['file']).name}:{frame['line']}" if frame else ""
@@ -208,8 +205,6 @@ def operator_label(kind: str, op: str, reference_ops: str, output: float = 0) ->
     --------
     >>> operator_label("delegate", "DELEGATE_CALL", "conv2d, relu"), operator_label("kernel", "aten::add.out", "add")
     ('conv2d, relu', 'add.out')
-    >>> operator_label("kernel", "aten::topk.values", "topk", 1)
-    'topk.values [1]'
     >>> operator_label("inner", "quantized_decomposed.quantize_per_tensor.default", "conv2d, relu")
     'conv2d, relu (quantized)'
     """
@@ -314,8 +309,6 @@ def short_name(text: str, letters: int) -> str:
     --------
     >>> short_name("#12 3.attention.self · linear +5", 28), short_name("modeling_swinv2.py:418", 12)
     ('#12 3.…tion.self · linear +5', '…inv2.py:418')
-    >>> short_name("layer.3.attention.self · scaled_dot", 14), short_name("linear, relu, softmax", 10)
-    ('scaled_dot', 'linear, r…')
     """
     if len(text) <= letters:
         return text

@@ -28,7 +28,6 @@ class LanguageOperator:
 
     @property
     def schema(self) -> str:
-        """The functional form's schema after the name, in torch's notation."""
         return f"{self.arguments} -> ({', '.join(['Tensor'] * (self.results + len(self.writes)))})"
 
 
@@ -50,7 +49,6 @@ llama.fallback(Tensor input) -> 1
 executorch.update_cross_attn_cache(Tensor value, Tensor cache) -> 1
 executorch.alias(Tensor x, Tensor y) -> 2
 """
-"""In torch's notation, with the number of meaningful results."""
 _PARTS: Final = {
     "FLAGS": "Tensor? attn_mask=None, float drpout_p=0., bool is_causal=False, float? scale=None",
     "GRIDS": ", ".join(f"Tensor? {name}_{part}=None" for name in "qkv" for part in ("zero_points", "scales")),

@@ -89,7 +89,6 @@ def _text(value: Any) -> str:
 
 
 def own_name(target: str) -> str:
-    """Upstream's name of one of `CONTROL`."""
     return "map_impl" if target == "map" else target
 
 

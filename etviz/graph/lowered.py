@@ -55,7 +55,6 @@ def as_lowered(
 
 
 def _bodies(graph: Graph) -> dict[str, tuple[str, list[str]]]:
-    """By branch and loop, the names that upstream gives to it and to what it runs, in their order."""
     number, seen, found = itertools.count(), Counter[str](), dict[str, tuple[str, list[str]]]()
     for node in graph.nodes:
         if node.target in CONTROL:

@@ -32,7 +32,6 @@ def is_within(path: str, module: str) -> bool:
 
 
 def module_paths(graph: Graph) -> set[str]:
-    """Paths of modules that call an operator, and of their ancestors."""
     every = {""}
     for _, paths in _paths(graph):
         for path in paths:

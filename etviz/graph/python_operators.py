@@ -24,7 +24,6 @@ PYTHON: Final[dict[str, Callable[..., Any]]] = {
 """By target. The list is closed, because the names come from files."""
 
 LARGEST: Final = 1 << 64
-"""Sizes are 64-bit integers."""
 
 
 class ArithmeticRefusedError(ValueError):

@@ -26,7 +26,6 @@ _ORDER: Final = {
     "per_channel_group": ("scale", "zero_point", "quant_min", "quant_max", "dtype", "group_size"),
     "affine": ("block_size", "scale", "zero_point", "dtype", "quant_min", "quant_max"),
 }
-"""Arguments of quantize and dequantize after the value, by granularity."""
 _ALSO: Final = {"scales": "scale", "zero_points": "zero_point"}
 
 
@@ -122,7 +121,6 @@ class GridArguments:
 
 
 def grid_arguments(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> GridArguments | None:
-    """None for other operators and unknown forms."""
     kind = granularity(target)
     if not kind:
         return None
@@ -155,7 +153,6 @@ def _range(dtype: Any) -> tuple[int | None, int | None]:
 
 
 def grid_of(node: Node) -> GridArguments | None:
-    """`grid_arguments` of a node with one scale for all elements."""
     grid = grid_arguments(node.target, node.args, node.kwargs)
     shape = node.outputs[0].shape if node.outputs and node.outputs[0] is not None else ()
     if grid is None or grid.granularity not in ("per_tensor", "affine"):

@@ -55,7 +55,6 @@ class Tree:
     def open(
         self, depth: int, kind: str, label: str, node: Node | None = None, backend: str = "", latency: float = NAN
     ) -> int:
-        """Unless the node is a leaf, `close` it after its subtree."""
         stack = node.stack if node else ""
         values = {
             "depth": depth,

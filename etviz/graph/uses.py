@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph, Meta
 
 Key = tuple[str, int]
-"""One value: its operator's name, and the output's index."""
 
 
 def item_of(node: Node) -> Key | None:
@@ -37,8 +36,6 @@ def operators(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 class Uses:
-    """Nodes by name, and the `users` of each value in program order."""
-
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.nodes = {node.name: node for node in graph.nodes}
@@ -84,7 +81,6 @@ MOVING: Final = {
     "view", "view_copy", "_clone_dim_order", "_h2d_copy", "_d2h_copy",
     "update_cache", "update_cache_with_indices", "update_cross_attn_cache",
 }  # fmt: skip
-"""Operators whose results hold only their input's elements."""
 
 
 def is_size(node: Node) -> bool:

@@ -69,7 +69,6 @@ _OTHER_INPUTS: Final = (
     "the run most likely had other inputs. If it had these, say so with inputs=; then the first operators are at fault."
 )
 _TOGETHER: Final = 64 << 20
-"""Bytes of values that are compared at once."""
 
 
 def compare_executions(

@@ -52,7 +52,6 @@ _SECONDS_PER_BYTE: Final = 2e-6
 _TIMES: Final = 8
 """Memory limit in multiples of the files' size, beside `options.isolation_megabytes`."""
 _KEPT: Final = 4
-"""Programs that a child keeps open."""
 _NUMBERS: Final = itertools.count()
 WORKER: Final = Worker("etviz.loading.foreign")
 
@@ -71,15 +70,12 @@ def is_foreign(artifacts: ArtifactSet, inputs: Any, *, ran_here: bool) -> bool:
 
 
 def replay_of(paired: Paired) -> Replay:
-    """From the initial state; evaluated in a child process if foreign."""
     if is_foreign(paired.artifacts, None, ran_here=True):
         return Replay(refuse, elsewhere=_Main(Foreign(paired)))
     return _replay_of(paired, [])
 
 
 class Foreign:
-    """One method of foreign files."""
-
     def __init__(self, paired: Paired) -> None:
         WORKER.warm()
         constants = paired.reference()[1] if paired.has_reference else {}
@@ -214,8 +210,6 @@ class _PieceInChild:
 
 
 class _SharedNames(Known, ABC):
-    """Graphs, constants, and the debug buffer, which both processes have."""
-
     def __init__(self, paired: Paired) -> None:
         self.paired = paired
         self._objects = [paired.constants, *_parts(paired.graph), *(_parts(paired.edge) if paired.edge else ())]

@@ -52,8 +52,6 @@ class _ExpectedOutput:
 
 @dataclass(slots=True)
 class _GivenExecution:
-    """Final outputs, values of instructions by ``(instruction, index)``, those inside delegates."""
-
     outputs: list[Any]
     values: dict[tuple[int, int], Any] = field(default_factory=dict)
     inside: dict[int, dict[str, Any]] = field(default_factory=dict)

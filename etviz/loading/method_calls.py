@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from etviz.loading.paired import Paired
 
 Call = tuple[str, list[Any]]
-"""Method, flat inputs."""
 _PAIR: Final = 2
 _OFF: Final = "The input {} is {}, which comes in with an error of up to {:.3g}; that call is compared with its method."
 
@@ -125,7 +124,6 @@ def _tail(target: str) -> str:
 def _exchanges(
     calls: Sequence[Call], blocks: Sequence[tuple[int, RunBlock]], methods: Mapping[str, Paired]
 ) -> list[Exchange]:
-    """Inputs equal outputs bit for bit."""
     found = [Exchange() for _ in calls]
     outputs: list[list[Any]] = []
     for number, ((name, values), (_, block)) in enumerate(zip(calls, blocks, strict=True)):

@@ -143,7 +143,6 @@ class Paired:
         return {str(name): str(why) for name, why in told.items()} if isinstance(told, dict) else {}
 
     def evaluator(self) -> Evaluator:
-        """In the initial state."""
         from etviz.evaluation.evaluator import Evaluator
 
         graph, weights = self.reference()
@@ -217,7 +216,6 @@ class Paired:
         return Evaluator(etrecord.graph(name), etrecord.weights(name), self._limits())
 
     def _float_program(self) -> str:
-        """The further program of the ETRecord that quantizes nothing, where the method does; else empty."""
         etrecord = self.artifacts.etrecord
         if etrecord is None or self.method not in etrecord.methods:
             return ""

@@ -52,8 +52,6 @@ class Bins(ctypes.Structure):
 
 
 class Elements(NamedTuple):
-    """Of a flat, contiguous array."""
-
     address: int
     dtype: str
 

@@ -87,7 +87,6 @@ def _loop(method: Method, start: int, jump: int) -> Loop | None:
 
 
 def number_branches(graph: Graph, method: Method) -> dict[int, Node]:
-    """Returns the node of each placed instruction."""
     calls = {i.index: i for i in method.instructions}
     placed: dict[int, Node] = {}
     for node, area in controlled(graph.nodes, regions(method)):
@@ -103,7 +102,6 @@ def number_branches(graph: Graph, method: Method) -> dict[int, Node]:
 
 
 def controlled(nodes: Iterable[Node], areas: Sequence[Region | Loop]) -> list[tuple[Node, Region | Loop]]:
-    """Empty if they don't fit."""
     found = [node for node in nodes if node.target in CONTROL]
     together = len(found) == len(areas) and all(
         isinstance(area, Loop) == (node.target in LOOPS) for node, area in zip(found, areas, strict=True)

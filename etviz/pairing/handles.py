@@ -35,7 +35,6 @@ _MOST_TAKEN: Final = 256
 """Maximum values between groups that a group may include."""
 _MOST_ROUNDS: Final = 32
 _MOST_TOGETHER: Final = 512
-"""Maximum operators that are cut out together."""
 _VIEW: Final = "et_view"
 """Runtime name of a ``view_copy`` without copy."""
 
@@ -45,8 +44,6 @@ Logged = Mapping[int, "Sequence[TensorRef]"]
 
 @dataclass(slots=True)
 class Group:
-    """Instructions and edge operators that share debug handles, in program order."""
-
     instructions: list[int] = field(default_factory=list)
     operators: list[Node] = field(default_factory=list)
     executors: dict[str, set[int]] = field(default_factory=dict)
@@ -70,8 +67,6 @@ def logged_tensors(block: RunBlock) -> dict[int, list[TensorRef]]:
 
 
 class _Candidates:
-    """Possible operators of each instruction."""
-
     def __init__(
         self, edge: Graph, handles: Mapping[int, tuple[int, ...]], nodes: Mapping[int, Node], logged: Logged
     ) -> None:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph, Node
 
 Span = tuple[float, float]
-"""The earliest and latest instruction of an operator."""
 
 
 class Order:

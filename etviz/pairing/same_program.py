@@ -109,7 +109,6 @@ def calls_of_etrecord(etrecord: ETRecord, method: str) -> Calls:
 
 
 def outline(block: RunBlock) -> tuple[list[Any], ...]:
-    """Equal in all executions of a static program."""
     events = block.profile
     values = [
         (e.is_output, e.chain, e.instruction_id, e.delegate_debug_id, [ref.layout for ref in e.tensors])

@@ -13,9 +13,7 @@ from etviz.parity.port_result import Proof
 from etviz.parity.port_stages import Port, PortStage, first_difference
 
 _ROUNDS: Final = 8
-"""Maximum number of faults."""
 _TRIES: Final = 400
-"""Maximum number of hypotheses for one difference."""
 
 
 def search(port: Port, update: Callable[[], object]) -> tuple[list[Proof], list[Proof]]:

@@ -22,7 +22,6 @@ _TOLERANCE: Final = {torch.float32: 1e-6, torch.float64: 1e-12, torch.float16: 2
 _COARSE: Final = 1e-4
 """Tolerance from which keys do not tell rows apart: two of 10,000 random rows then have equal keys."""
 _ANGLES: Final = 1 << 26
-"""Maximum number of angles between rows for one parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +142,6 @@ def _matrix(value: torch.Tensor) -> torch.Tensor:
 
 
 class _SortedRows:
-    """The rows of many tensors with one length, sorted by key."""
-
     def __init__(self, names: Sequence[str], tensors: Sequence[torch.Tensor]) -> None:
         keys = [_keys(item)[0] for item in tensors]
         self.names = names
@@ -212,7 +209,6 @@ class _Table:
         return None
 
     def _vector(self, name: str, value: torch.Tensor) -> Match | None:
-        """The vector is equal, a multiple, a shift or a permutation."""
         wide, best = value.double(), None
         for source, other in sorted(self._vectors.items(), key=lambda item: self._used[item[0]]):
             if other.shape != value.shape:
@@ -299,7 +295,6 @@ def _from(
 def _by_key(
     matrix: torch.Tensor, keys: torch.Tensor, side: _SortedRows, owners: Sequence[int], tolerance: float
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """For each row, its tensor and its place there."""
     known = torch.isin(side.owner, torch.tensor(owners))
     table, owner, row = side.keys[known], side.owner[known], side.row[known]
     if not len(table):
@@ -337,7 +332,6 @@ def _nearest(table: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, tor
 def _straightened(
     table: torch.Tensor, owner: torch.Tensor, row: torch.Tensor, places: torch.Tensor, keys: torch.Tensor, gap: float
 ) -> torch.Tensor:
-    """Places where equal rows follow the order of the rows around them."""
     chosen = places.clone()
     low = torch.searchsorted(table, keys - gap)
     high = torch.searchsorted(table, keys + gap)

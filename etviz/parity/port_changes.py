@@ -32,7 +32,6 @@ _ACTIVATIONS: Final[Mapping[str, Callable[[torch.Tensor], torch.Tensor]]] = {
 }
 _CALLED: Final[tuple[str, ...]] = ("silu", "gelu", "relu")
 _STEPS: Final = 24
-"""Maximum number of runs for the scale of the attention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,6 @@ def starred(path: str) -> str:
 
 
 def proposals(suspect: Suspect) -> Iterator[PortChange]:
-    """The likelier first."""
     point = suspect.stage.pair.point
     yield from _beginning(suspect)
     if point.side == "output":
@@ -262,7 +260,6 @@ def _other(port: Port, path: str) -> str:
 
 
 def _factors(suspect: Suspect) -> Iterator[PortChange]:
-    """For example embeddings × √d, scaled logits."""
     values = suspect.port.value(suspect.stage.pair)
     if values is None:
         return
@@ -294,7 +291,6 @@ def _explains(stage: PortStage, gap: torch.Tensor) -> bool:
 
 
 def _caps(suspect: Suspect) -> Iterator[PortChange]:
-    """``cap · tanh(x / cap)``."""
     values = suspect.port.value(suspect.stage.pair)
     if values is None:
         return
@@ -318,7 +314,6 @@ def _caps(suspect: Suspect) -> Iterator[PortChange]:
 
 
 def _rows_of(suspect: Suspect, path: str) -> list[tuple[str, int, int]]:
-    """Rows that one parameter of the reference is: name, first row and end."""
     port = suspect.port
     parts = []
     for match in own_matches(port, path):
@@ -632,7 +627,6 @@ def _attention_scale(suspect: Suspect) -> Iterator[PortChange]:
 
 
 def _round_numbers(factor: float, scales: Sequence[float]) -> list[float]:
-    """Roots of whole numbers and their inverses."""
     whole = round(factor**2) if factor > 1 else round(factor**-2)
     exact = math.sqrt(whole) if factor > 1 else 1 / math.sqrt(max(whole, 1))
     return [exact] if abs(exact / factor - 1) < 1e-3 else []

@@ -47,7 +47,6 @@ def _at(trace: Trace, point: Point) -> torch.Tensor | None:
 
 
 def _fitted(value: torch.Tensor, shape: torch.Size) -> torch.Tensor | None:
-    """Another layout of the same elements, or the last positions."""
     if value.shape == shape:
         return value
     if value.ndim == 4 and value.transpose(1, 2).shape == shape:
@@ -112,7 +111,6 @@ class Port:
     applied: Edits = field(default_factory=Edits)
 
     def stages(self, edits: Edits | None = None) -> list[PortStage]:
-        """With `edits`, the model is changed further."""
         trace = self.plain if edits is None else self.run(edits, [pair.point for pair in self.pairs])
         return [stage for pair in self.pairs if (stage := self._stage(pair, trace)) is not None]
 
@@ -130,7 +128,6 @@ class Port:
         )
 
     def value(self, pair: Pair, trace: Trace | None = None) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """The model's and the reference's value at a pair, in float64."""
         found = _at(trace or self.plain, pair.point)
         expected = None if found is None else pair.expected(self.expected, found)
         return None if found is None or expected is None else (found.double(), expected)
@@ -178,7 +175,6 @@ def put_side_by_side(
     reference_arguments: Arguments,
     update: Callable[[], object],
 ) -> Port:
-    """Also measures the noise of each matched value."""
     mine, theirs = stored(model), stored(reference)
     plain = run(model, arguments)
     update()
@@ -211,7 +207,6 @@ def _called(trace: Trace) -> list[str]:
 
 
 def _pairs(port: Port) -> list[Pair]:
-    """In the order of the model's run."""
     pairs = {}
     for point in port.plain.values:
         pair = _leaf_pair(port, point) or _container_pair(port, point)

@@ -18,7 +18,6 @@ from etviz.evaluation.noise import Rounding
 from etviz.graph.ir import Node
 
 LANES: Final = 3
-"""Number of perturbed runs that a model's noise is measured on."""
 
 
 class Point(NamedTuple):
@@ -31,8 +30,6 @@ class Point(NamedTuple):
 
 @dataclass(slots=True)
 class Arguments:
-    """The arguments of a call."""
-
     args: tuple[Any, ...]
     kwargs: dict[str, Any] = field(default_factory=dict)
 
@@ -60,7 +57,6 @@ class Arguments:
 
 
 def _extended(value: Any, length: int, more: int) -> Any:
-    """Positions 0 … n − 1, for more tokens."""
     if isinstance(value, Mapping):
         return {name: _extended(item, length, more) for name, item in value.items()}
     if isinstance(value, torch.Tensor) and not value.is_floating_point() and value.shape[-1:] == (length,):
@@ -97,8 +93,6 @@ class Edits:
 
 @dataclass(slots=True)
 class Trace:
-    """The first floating-point tensor that each module received or returned, in order."""
-
     values: dict[Point, torch.Tensor]
     output: torch.Tensor
 
@@ -176,7 +170,6 @@ def run(
 def _watched(
     model: torch.nn.Module, edits: Edits, wanted: set[Point] | None, stack: ExitStack
 ) -> dict[Point, torch.Tensor]:
-    """Hooks stay until the stack is closed."""
     values: dict[Point, torch.Tensor] = {}
     calls: dict[str, int] = {}
 
@@ -228,7 +221,6 @@ class _Perturbed(TorchDispatchMode):
 
 
 def noise_of(model: torch.nn.Module, arguments: Arguments, plain: Trace) -> Iterator[Trace]:
-    """One difference for each of `LANES` seeds."""
     for seed in range(LANES):
         moved = run(model, arguments, seed=seed)
         yield Trace(

@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 _LONG: Final = 300
-"""Characters of upstream's lines."""
 _FEW: Final = 3
 _CAUSE: Final = 200
 _CODE: Final = 100
-"""Characters of the user's code."""
 _OURS: Final = str(Path(__file__).parent.parent)
 _STANDARD: Final = sysconfig.get_path("stdlib")
 _BRANCH: Final = (

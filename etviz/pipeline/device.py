@@ -39,7 +39,6 @@ _FLAGS: Final = (
     "--model {pte} --method {method} --inputs {inputs} --etdump {etdump} --debug-output {debug_buffer} "
     "--debug-buffer-size {debug_buffer_size} --dump-intermediate-outputs --outputs {outputs}"
 )
-"""Flags of `examples/cpp_runner`, for a command without placeholders."""
 _PTE, _ETDUMP, _DEBUG_BUFFER, _OUTPUTS = "model.pte", "etdump.etdp", "debug_output.bin", "outputs"
 _LOG: Final = "run.log"
 _DEVICE_LOG: Final = "logcat.txt"
@@ -75,17 +74,13 @@ class RunFiles:
 
 
 class Machine(Protocol):
-    """Runs programs elsewhere."""
-
     def put(self, path: Path) -> str: ...
 
     def name(self, file: str) -> str: ...
 
     def run(self, command: Sequence[str], log: Path, timeout: float) -> None: ...
 
-    def get(self, folder: Path) -> str:
-        """Returns a problem, or an empty text."""
-        ...
+    def get(self, folder: Path) -> str: ...
 
 
 @checked

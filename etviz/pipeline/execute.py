@@ -35,7 +35,6 @@ logger = logging.getLogger(__name__)
 
 _ETDUMP, _DEBUG_BUFFER = "etdump.etdp", "debug_buffer.bin"
 TIMING: Final = "timing.etdp"
-"""ETDump of executions without a debug buffer."""
 _TIMED: Final = 0.5
 _MOST_TIMED: Final = 10
 _LONGEST: Final = 5.0

@@ -98,7 +98,6 @@ INTERPRETERS: Final = {
     "NativeBackend": Interpreter("etviz.explain.zoom.native_values:show_inside", "PyTorch kernels"),
     **dict.fromkeys(("TOSABackend", "EthosUBackend", "VgfBackend"), _TOSA),
 }
-"""By backend id."""
 
 
 def register(backend_id: str, function: str, implementation: str = "") -> None:

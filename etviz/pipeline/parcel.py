@@ -26,7 +26,6 @@ Json = Any
 
 _ALIGNMENT: Final = 64
 _MAPPED: Final = 1 << 20
-"""Bytes from which a file is mapped, not read."""
 _PLAIN: Final = (bool, int, float, str, type(None))
 _CONTAINERS: Final = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 
@@ -43,8 +42,6 @@ class Known:
 
 
 class Packer:
-    """Packs one message."""
-
     def __init__(self, path: Path, known: Known) -> None:
         self._path, self._known = path, known
         self._file: BinaryIO | None = None
@@ -143,8 +140,6 @@ class Packer:
 
 
 class Unpacker:
-    """Unpacks one message of a `Packer`."""
-
     def __init__(self, path: Path, known: Known) -> None:
         self._known = known
         self._raw = _content(path)

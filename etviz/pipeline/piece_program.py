@@ -161,8 +161,6 @@ def _output(builder: _Builder, out: Any) -> str:
 
 @dataclass(slots=True)
 class PieceProgram:
-    """With inner values as outputs."""
-
     graph: Graph
     constants: dict[str, Any]
     inputs: list[Any]

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 _ALIGNMENT: Final = 64
 _UNITS: Final = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _LARGEST_INPUT: Final = 1 << 30
-"""Bytes of an input that a delegate is lowered again with."""
 _IN_BRANCH: Final = "it stands in a branch or a loop, which may run never or often"
 _WRITTEN_AGAIN: Final = "another instruction writes over the same value"
 _STATE: Final = "it writes into the program's state"
@@ -86,7 +85,6 @@ class Probe:
 
     @property
     def folder(self) -> Path:
-        """The folder of the file."""
         return self.path.parent
 
 

@@ -31,8 +31,6 @@ _STEPS = ("start", "lower", "run", "read")
 
 
 class RanDelegate(NamedTuple):
-    """A delegate call in a `.pte`."""
-
     pte: str
     method: str
     instruction: int
@@ -186,7 +184,6 @@ def _missing(interpreter: Interpreter) -> str:
 def alterations(
     piece: Piece, timeout: float | None = None, cancel: threading.Event | None = None
 ) -> list[tuple[str, str]]:
-    """See `piece_program.alterations`; empty for other backends."""
     if piece.ran is None or piece.graph.backend_id != BACKEND:
         return []
     with Scratch() as folder, room_for():

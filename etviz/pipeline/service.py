@@ -30,7 +30,6 @@ except ImportError:  # Windows has none
     resource = None
 
 IDLE: Final = 300.0
-"""Seconds without a request after which a child ends."""
 _PR_SET_PDEATHSIG: Final = 1
 _LEISURE: Final = 0.5
 
@@ -43,8 +42,6 @@ Message = dict[str, Any]
 
 
 class Line:
-    """A request's connection to its parent."""
-
     def __init__(self, say: Callable[[Message], None], hear: Callable[[], Message]) -> None:
         self._say, self._hear = say, hear
 

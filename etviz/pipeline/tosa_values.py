@@ -35,7 +35,6 @@ _NO_GRAPH: Final = (
 )
 _CHANNELS_LAST: Final = ("AVG_POOL2D", "CONV2D", "DEPTHWISE_CONV2D", "MAX_POOL2D", "TRANSPOSE_CONV2D", "RESIZE")
 _PERMUTES: Final = ("aten.permute_copy.default", "aten.transpose_copy.int", "aten.t_copy.default")
-"""Model operators whose transpose is no change of layout."""
 _MERGED: Final = "the TOSA graph computes nothing for it alone"
 _MOVES: Final = ("TRANSPOSE", "RESHAPE", "CONST_SHAPE")
 _CONSTANTS: Final = ("CONST", "CONST_SHAPE")
@@ -44,8 +43,6 @@ _IMAGE: Final = 3
 
 @dataclass(slots=True)
 class Places:
-    """The tensors of a TOSA graph by operator; `origins` are by tensor."""
-
     graph: Graph
     tosa: TosaGraph
     origins: Mapping[str, str]
@@ -96,7 +93,6 @@ class Places:
         return any(operator.kind not in _MOVES for operator in own)
 
     def _finished(self, group: Collection[str]) -> list[str]:
-        """The tensors after which the group only moves elements."""
         found: list[str] = []
         unfinished: set[str] = set()
         for operator in reversed(self.tosa.operators):
@@ -168,7 +164,6 @@ class Places:
 
 
 def _orders(meta: Meta, tensor: TosaTensor) -> list[bool]:
-    """Whether channels come last: False, True, or both."""
     if not all(isinstance(size, int) for size in meta.shape):
         return []
     shape = tuple(map(int, meta.shape))

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 DEFAULT_TIMEOUT: Final = 600.0
-"""Seconds of a request."""
 KEPT_LINES: Final = 20
 PATIENT_THREADS: Final = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
 """Torch's threads wait for one another about 1 ms, longer than the gap between two operators, then sleep. Without the
@@ -60,7 +59,6 @@ importlib.import_module(sys.argv[2]).main(*map(int, sys.argv[3:]))
 _UTF8: Final = {"PYTHONUTF8": "1"}
 """ExecuTorch reads files of UTF-8 in the encoding of the locale, which may be ASCII."""
 _OURS: Final = ("PYTHON", "VIRTUAL_ENV", "CONDA_", "__PYVENV_LAUNCHER__", "FLATC_EXECUTABLE")
-"""Prefixes of variables that point to this environment."""
 
 
 class Worker:
@@ -251,7 +249,6 @@ def _expected(python: str) -> str:
 
 
 def environment_of(python: str) -> dict[str, str]:
-    """The other environment's programs come first."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
     ours = {str(Path(sys.executable).parent), str(Path(sys.prefix) / "bin")}
     places = [place for place in own.get("PATH", os.defpath).split(os.pathsep) if place and place not in ours]
@@ -272,8 +269,6 @@ def how_it_ended(status: int) -> str:
 
     Examples
     --------
-    >>> how_it_ended(3)
-    'The child process failed with exit status 3'
     >>> how_it_ended(-6)
     'The child process was ended by signal SIGABRT'
     """

@@ -48,7 +48,6 @@ _TURNED: Final = {
     *("XNNConv2d", "XNNDepthwiseConv2d", "XNNConvTranspose2d", "XNNAvgPooling2d", "XNNMaxPooling2d"),
     *("XNNGlobalAvgPooling2d", "XNNArgMaxPooling2d", "XNNStaticResizeBilinear2D", "XNNPReLU"),
 }
-"""Nodes whose values are in channels-last order."""
 _PLAIN: Final = {"XNNStaticReshape", "XNNFullyConnected", "XNNBatchMatrixMultiply", "XNNScaledDotProductAttention"}
 _COPIES: Final = {
     *("clone", "_clone_dim_order", "alias_copy", "lift_fresh_copy", "_to_copy", "_to_dim_order_copy"),
@@ -57,7 +56,6 @@ _COPIES: Final = {
 _ACTIVATIONS: Final = {"relu", "relu6", "hardtanh", "clamp"}
 _BATCH_NORMS: Final = {"native_batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit"}
 _LEFT_OUT: Final = _COPIES | _ACTIVATIONS | _BATCH_NORMS
-"""Operators that XNNPACK may leave out."""
 _FLOATS: Final = {1: "float32", 2: "float16", 14: "bfloat16"}
 _DTYPES: Final = {**_FLOATS, 3: "int8", 4: "uint8"}
 
@@ -89,8 +87,6 @@ class PayloadPlace:
 
 
 class PayloadValues:
-    """Values of a delegate that its payload computes."""
-
     def __init__(self, graph: Graph, payload: UnpackedPayload) -> None:
         self._payload = payload
         self._tensors = {at: value["tensor_value"] for at, value in payload.tensors().items()}

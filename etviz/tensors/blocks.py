@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 BLOCK: Final = 1 << 15
 """Elements per block: they fit the cache, and torch starts no threads for them."""
 CLASSES: Final = ("finite", "+inf", "-inf", "nan")
-"""Classes of elements, in the order of `class_counts`."""
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -41,12 +40,10 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def is_small(tensor: torch.Tensor) -> bool:
-    """True for floats below 32 bits, which NumPy lacks and torch converts fast."""
     return tensor.dtype.is_floating_point and tensor.element_size() < 4
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
-    """In the shape's order, copied only if strides require it."""
     return tensor.detach().reshape(-1)
 
 
@@ -90,7 +87,6 @@ def dot(x: Floats, y: Floats) -> float:
 
 
 def finite(*arrays: Floats) -> npt.NDArray[np.bool_] | None:
-    """Mask of positions where all are finite; None if all are."""
     with np.errstate(over="ignore", invalid="ignore"):
         if all(np.isfinite(array.sum()) for array in arrays):
             return None

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from etviz.tensors.blocks import Floats
 
 _LISTED: Final = 3
-"""Maximum number of rows in a sentence."""
 _ALL_ORDERS: Final = 4
 _EXACT: Final = 1e-2
 """Share of a change that may remain after ``×f`` or ``+c``, since changed weights are rounded."""
@@ -33,8 +32,6 @@ def describe_change(name: str, before: torch.Tensor, after: torch.Tensor) -> str
     >>> weight = torch.arange(6.0).reshape(2, 3)
     >>> describe_change("w", weight, weight * torch.tensor([[1.0], [-1.0]]))
     'row 1 of w is ×−1'
-    >>> describe_change("w", weight, weight.roll(1, 1))
-    'w is rolled by 1 along axis 1'
     """
     a, b = floats(before), floats(after)
     if a.shape != b.shape or not a.size or (a == b).all():

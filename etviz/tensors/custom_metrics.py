@@ -21,13 +21,10 @@ if TYPE_CHECKING:
     import torch
 
 PATIENCE: Final = 60.0
-"""Seconds for one metric in one Inspection."""
 _COMBINED: Final = {"mean": sum, "sum": sum, "max": max}
 
 
 class CustomMetrics:
-    """The metrics of one comparison."""
-
     def __init__(self, metrics: Sequence[Metric] = (), patience: float = PATIENCE) -> None:
         self.metrics = tuple(metrics)
         self.names = tuple(metric.name for metric in metrics)

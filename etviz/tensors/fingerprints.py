@@ -27,7 +27,6 @@ FEWEST: Final = 8
 """Minimum number of pairs that differ from chance."""
 LEAST: Final = 0.6
 SAMPLE: Final = 1 << 13
-"""Number of elements on which a guess is tried first."""
 _LIKELY: Final = 0.5
 """Minimum share of the sample's error that a likely guess explains."""
 _KNOWN: Final = 0.9
@@ -104,8 +103,6 @@ class Moments:
 
 
 class TensorPair:
-    """A reference and a runtime tensor of one shape, and their grid's step."""
-
     def __init__(self, reference: torch.Tensor, runtime: torch.Tensor, scale: float | None = None) -> None:
         self.reference, self.runtime = reference.detach(), runtime.detach()
         self.shape = tuple(runtime.shape)
@@ -121,7 +118,6 @@ class TensorPair:
 
     @cached_property
     def sample(self) -> tuple[Ints, Floats, Floats]:
-        """Flat positions and values of up to `SAMPLE` finite pairs."""
         n = self.runtime.numel()
         at = np.arange(n) if n <= SAMPLE else np.sort(np.random.default_rng(0).integers(0, n, SAMPLE))
         r, q = take(self.reference, at), take(self.runtime, at)
@@ -237,7 +233,6 @@ def fingerprints(
 
 
 def is_bad(sums: Sums | Moments, dtype: torch.dtype, scale: float | None) -> bool:
-    """True if an error is larger than the dtype explains."""
     if not sums.count:
         return False
     name = str(dtype).removeprefix("torch.")
@@ -251,7 +246,6 @@ def _is_general(item: Fingerprint, others: dict[str, Fingerprint]) -> bool:
 
 
 _FEWEST_CLIPPED: Final = 4
-"""Minimum number of elements beyond a bound, which is fitted to them."""
 
 
 def truncation(pair: TensorPair) -> Iterator[Fingerprint]:
@@ -562,8 +556,6 @@ def _spatial(shape: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Channel:
-    """The worst index of an axis."""
-
     axis: int
     size: int
     index: int

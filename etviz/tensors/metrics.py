@@ -252,7 +252,6 @@ METRICS: Final = Metrics(
     )
 )
 metrics: Final = METRICS
-"""`METRICS` under its public name."""
 BUILT_IN: Final = tuple(METRICS)
 TAKEN: Final = frozenset(
     (
@@ -261,7 +260,6 @@ TAKEN: Final = frozenset(
         *("runtime_inf", "non_finite", "latency_ms", "status", "reason", "stack", "close", "matches", "amplification"),
     )
 )
-"""Columns of the tables: no names of metrics."""
 
 EPS: Final = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """Distance from 1 to the next larger number of each floating dtype (IEEE 754)."""
@@ -413,7 +411,6 @@ def _ratio(error: float, unit: float) -> float:
 
 
 def _decibel(signal: float, noise: float, unit: float = 1.0) -> float:
-    """Ratio of two amplitudes in dB, `noise` in units of `unit`."""
     if noise == 0.0:
         return math.inf
     if signal == 0.0:

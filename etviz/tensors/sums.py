@@ -66,8 +66,6 @@ def _compiled(reference: torch.Tensor, runtime: torch.Tensor, rtol: float, atol:
 
 
 class _Operand:
-    """A flat tensor; `array` is None if torch has to convert it."""
-
     def __init__(self, tensor: torch.Tensor) -> None:
         self.flat = flat(tensor)
         self.array: npt.NDArray[Any] | None = None if is_small(tensor) else self.flat.numpy()

@@ -53,7 +53,6 @@ def _origins(infos: list[Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
 
 
 def _strings(value: Any) -> Iterator[Any]:
-    """The texts in the ``identifiers`` of Core AI's debug information."""
     if isinstance(value, list):
         for item in value:
             yield from _strings(item)

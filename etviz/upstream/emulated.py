@@ -17,7 +17,6 @@ from typing import Any, Final
 from etviz.errors import UsageError
 
 EMULATED: Final = "emulated"
-"""Metadata key of a delegate call's implementation."""
 _ALIGNMENT: Final = 64
 _LOW: Final = 32
 _NO_TIME: Final = 1 << 40
@@ -28,8 +27,6 @@ _WIDEST: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class DelegateCall:
-    """One delegate call; `values` are ids."""
-
     instruction: int
     backend_id: str
     values: tuple[int, ...]
@@ -95,7 +92,6 @@ class DelegateFree:
 
 
 def _drop_delegates(plan: Any, instructions: Sequence[Any]) -> None:
-    """Drop uncalled delegates: the runtime would ask for their backends."""
     calls = [item.instr_args for item in instructions if type(item.instr_args).__name__ == "DelegateCall"]
     used = sorted({call.delegate_index for call in calls})
     plan.delegates = [plan.delegates[at] for at in used]
@@ -169,7 +165,6 @@ def with_calls(
 
 
 def _instruction(event: Mapping[str, Any]) -> int:
-    """The instruction of an event, −1 for events of the framework."""
     own = event.get("profile_event") or event.get("debug_event") or {}
     return own.get("instruction_id", 0) if own.get("chain_index", 0) == 0 and _is_call(own) else -1
 

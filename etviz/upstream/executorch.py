@@ -35,7 +35,6 @@ def emitted_programs(manager: ExecutorchProgramManager) -> dict[str, ExportedPro
 
 
 def emitted_instructions(manager: ExecutorchProgramManager, method: str) -> list[str]:
-    """``aten::add.out``, ``delegate``, ``move``, ``jump``, ``free``."""
     plans = {plan.name: plan for plan in manager.executorch_program.execution_plan}
     plan = plans[method]
     names = []
@@ -51,7 +50,6 @@ def emitted_instructions(manager: ExecutorchProgramManager, method: str) -> list
 
 
 def emitted_handles(manager: ExecutorchProgramManager, method: str) -> dict[int, tuple[int, ...]]:
-    """Debug handles by instruction."""
     known: Any = manager.debug_handle_map
     return {at: tuple(own) if isinstance(own, (list, tuple)) else (own,) for at, own in known.get(method, {}).items()}
 

@@ -32,8 +32,6 @@ class HeldEvent:
 
 @dataclass(frozen=True, slots=True)
 class HeldRun:
-    """One event block; equal runs share one."""
-
     name: str
     index: int | None
     events: list[HeldEvent]

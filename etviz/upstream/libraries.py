@@ -26,7 +26,6 @@ _MODULES: Final = {
     "executorch": ("executorch.extension.llm.custom_ops.custom_ops",),
     "kvcache": ("executorch.extension.llm.cache.update_and_attend",),
 }
-"""Modules that register a namespace's operators with torch."""
 _SLOW: Final = {("quantized_decomposed", "embedding"): "executorch.exir.passes._quant_patterns_and_replacements"}
 """Modules that take a second, by namespace and beginning of the names that need them."""
 _KERNELS: Final = {"llama": "extension/llm/custom_ops/*custom_ops_aot_lib.*"}

@@ -169,10 +169,6 @@ def runtime_operator(kernel: str) -> tuple[str, tuple[tuple[str, Any], ...]] | N
 
 
 def _without_out(packet: Any, overload_name: str) -> Any:
-    """The functional overload of a kernel whose out variant is not registered.
-
-    Only lowering registers the quantized kernels, named ``out`` or ``Tensor_out``.
-    """
     wanted = overload_name.lower().removesuffix("out").rstrip("_") or "default"
     if packet is None or wanted == overload_name.lower():
         return None

@@ -21,13 +21,10 @@ _LOW: Final = (1 << 32) - 1
 
 @dataclass
 class ProgramFile:
-    """A program file."""
-
     file: Any
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> ProgramFile:
-        """`ArtifactError` if upstream can't."""
         with quietly():
             from executorch.exir._serialize._program import deserialize_pte_binary
 

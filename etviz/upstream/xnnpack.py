@@ -19,7 +19,6 @@ _MAGIC: Final = b"XH00"
 """At byte 4; then the header's length, and offset and size of flatbuffer and constants."""
 
 Look = Callable[[bytes, Mapping[str, bytes]], object]
-"""Receives a payload and the program's named data."""
 
 
 def schema() -> str:

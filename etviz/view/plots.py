@@ -35,12 +35,9 @@ _LEAST: Final = 0.1
 """Lower end of the severity axis; smaller errors look the same."""
 _BANDS: Final = 16
 _LETTERS: Final = 130
-"""Number of letters that fit into the width of a figure."""
 _NAMED: Final = 5
-"""Number of worst rows with their name beside them."""
 _FAINT: Final = 0.25
 _LAYERS: Final = 60
-"""Maximum number of columns of a heat map."""
 
 
 class Plots:

@@ -109,7 +109,6 @@ class DebugBuffer:
         return self._views[dtype]
 
     def used(self, refs: Iterable[TensorRef]) -> int:
-        """End of the last tensor, in bytes."""
         return max((ref.offset + size for ref in refs if (size := self._checked_size(ref))), default=0)
 
     def require_whole(self, refs: Iterable[TensorRef]) -> None:

@@ -98,8 +98,6 @@ class ProfileEvents:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """The events of one block."""
-
     profile: ProfileEvents
     debug: tuple[DebugEvent, ...]
 

@@ -99,7 +99,6 @@ def _core_ml(payload: memoryview) -> Iterator[Held]:
 
 
 def _fields(message: memoryview, wanted: int) -> Iterator[memoryview]:
-    """The contents of a field that has a length, in one protobuf message."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)

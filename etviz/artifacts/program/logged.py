@@ -28,7 +28,6 @@ class LoggedValue(NamedTuple):
 
 
 def logged_values(method: Method) -> Iterator[LoggedValue]:
-    """In logging order, each instruction once."""
     for instruction in method.instructions:
         for value in logged_by(method, instruction):
             yield LoggedValue((instruction.chain, instruction.index), value)

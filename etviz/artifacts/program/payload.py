@@ -20,8 +20,6 @@ class Specification:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The bytes of one delegate, and the data that they refer to."""
-
     data: memoryview
     named: Mapping[str, memoryview | bytes]
     specification: Specification | None = None

@@ -171,7 +171,6 @@ class Method:
 
     @cached_property
     def nested(self) -> frozenset[int]:
-        """Instructions of branches and loops."""
         jumps = ((item.index, item.target) for item in self.instructions if item.target is not None)
         found: set[int] = set()
         last = max((item.index for item in self.instructions), default=-1)
@@ -223,7 +222,6 @@ class Program:
         return data[at] if at < len(data) else None
 
     def constant(self, spec: TensorSpec) -> memoryview | None:
-        """Bytes in memory order."""
         if spec.external:
             data = self.external.get(spec.name, memoryview(b""))
         elif 0 < spec.data_index < len(self.constants) and spec.memory is None:

@@ -38,7 +38,6 @@ def raw_bytes(value: Any) -> bytes:
 
 
 def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Dimensions from outermost to innermost in memory."""
     if tensor.is_contiguous():
         return tuple(range(tensor.dim()))
     return tuple(sorted(range(tensor.dim()), key=lambda d: (-tensor.stride(d), -tensor.shape[d], d)))

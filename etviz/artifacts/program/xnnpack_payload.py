@@ -32,8 +32,6 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class UnpackedPayload:
-    """The graph as in the schema's JSON, and the content of its constants."""
-
     graph: Json
     constants: memoryview
     named: Mapping[str, memoryview | bytes]
@@ -198,7 +196,6 @@ def _plain(value: Any) -> str:
 
 
 def _writable(value: Any) -> Any:
-    """Infinity as a word, absent values left out."""
     if isinstance(value, dict):
         return {name: _writable(item) for name, item in value.items() if item is not None}
     if isinstance(value, (list, tuple)):

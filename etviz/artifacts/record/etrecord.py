@@ -44,8 +44,6 @@ _SUFFIXES: Final = ("_state_dict", "_constants", "_example_inputs")
 
 
 class ETRecord:
-    """An ETRecord file."""
-
     def __init__(self, path: PathLike) -> None:
         self.path = os.fspath(path)
         self._map: mmap.mmap = open_artifact(path, "an ETRecord", "save it with ETRecord.save(path)")
@@ -81,7 +79,6 @@ class ETRecord:
         return stored
 
     def check(self) -> None:
-        """Verify checksums without mapping the file."""
         block = memoryview(bytearray(_BLOCK))
         with open_archive(self._data) as (_, members), Path(self.path).open("rb", buffering=0) as file:
             for name, info in members.items():
@@ -156,7 +153,6 @@ class ETRecord:
 
     @cached_property
     def programs(self) -> list[str]:
-        """Members that hold a program, the exported one first."""
         names = [name.removesuffix("_state_dict") for name in self._members if name.endswith("_state_dict")]
         names = [name for name in names if name in self._members]
         return sorted(names, key=lambda name: (not name.startswith("exported_program"), not name.startswith(_EDGE)))
@@ -214,7 +210,6 @@ class ETRecord:
         return list(found) if isinstance(found, (list, tuple)) else []
 
     def example_inputs(self, method: str) -> Any:
-        """The export's ``(args, kwargs)``."""
         from etviz.artifacts.record.torch_file import load_all
 
         name = f"{_EDGE}{method}_example_inputs"

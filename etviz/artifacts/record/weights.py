@@ -96,8 +96,6 @@ class _Over(Mapping[str, "torch.Tensor"]):
 
 
 class CachedTensors(_Over):
-    """Up to `LIMIT` bytes in total."""
-
     LIMIT: Final = 256 << 20
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:

@@ -49,8 +49,6 @@ _STEPS: Final = frozenset(f"aten.{name}.default" for name in ("round", "floor", 
 
 @dataclass(frozen=True, slots=True)
 class ExpansionPoint:
-    """An evaluation before the node `at`."""
-
     at: int
     env: dict[str, Any]
     state: State
@@ -363,7 +361,6 @@ def _by_place(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> lis
 
 
 def _tables(graph: Graph) -> set[str]:
-    """Constants that are read by rows only: rows are widened, tables are not."""
     found, others = set[str](), set[str]()
     for part in _parts(graph):
         targets = {item.name: item.target for item in part.inputs if item.kind == "constant"}

@@ -117,7 +117,6 @@ class Contribution:
         self.difference = difference.float() if 1e-30 < largest < 1e30 else difference
 
     def collect(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
-        """Without its non-finite elements; None if all are finite."""
         if gradient is None:
             return None
         clean = None
@@ -453,7 +452,6 @@ def _rounds(graph: Graph, node: Node) -> bool:
 
 
 def _leading_to(graph: Graph) -> list[set[int]]:
-    """By output of a graph: positions of the user inputs that it depends on."""
     known: dict[str, set[int]] = {item.name: {at} for at, item in enumerate(graph.user_inputs())}
     for node in graph.nodes:
         known[node.name] = {at for name in node.reads() for at in known.get(name, ())}

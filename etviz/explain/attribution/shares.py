@@ -41,7 +41,6 @@ PASSES: Final = 24
 TOLERANCE: Final = 0.05
 """Threshold of the sum's distance from 1 for doubting the shares."""
 _NAMED: Final = 3
-"""Maximum number of earlier executions in a note."""
 _ELEMENTS: Final = 1 << 22
 """Maximum number of elements in one operator's value, for all evaluations that run together."""
 Progress = Callable[[int, int], None]
@@ -390,8 +389,6 @@ def _putting_in(items: Sequence[Contribution]) -> After:
 
 
 class Patches:
-    """More and more differences in the reference."""
-
     def __init__(
         self,
         float64: Float64,
@@ -410,7 +407,6 @@ class Patches:
                 self._places |= {inner.instruction: at for inner in branch.walk()}
 
     def add(self, parts: Sequence[Sequence[Contribution]]) -> Iterator[list[Any] | None]:
-        """Yields None for a part that can't be computed."""
         together = _together(self._graph)
         for first in range(0, len(parts), together):
             group, following = parts[first : first + together], parts[first + together :][:1]

@@ -16,8 +16,6 @@ NOT_ZOOMED: Final = "it is inside a delegate, which logs only its outputs; zoom 
 
 
 class InsideOfCall(Protocol):
-    """A zoom, as the split uses it."""
-
     graph: Graph
     comparison: Comparison
     faithful: bool | None

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 
 class Side:
-    """One program; `partner` has, by value, the other program's value."""
-
     def __init__(self, graph: Graph) -> None:
         self.uses = Uses(graph)
         self.graph, self.nodes = graph, [node for node in operators(graph.nodes) if not _checks(node)]
@@ -152,7 +150,6 @@ def _plain(given: Any) -> str:
 
 
 def _match_replaced(right: Side, wrong: Side, pending: list[Node]) -> None:
-    """Pair operators of different kinds at the same place between partners."""
     for node in pending:
         for reader in right.readers[node.name, 0]:
             answer = right.partner.get((reader.name, 0))

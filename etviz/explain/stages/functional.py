@@ -24,7 +24,6 @@ _SCATTERS: Final = {
 }
 """Views that can be written to, and the operators that put the view's elements back."""
 _NUMBER: Final = "aten._local_scalar_dense.default"
-"""Result of decomposing ``item``."""
 _ALIAS: Final = "aten.alias.default"
 
 

@@ -51,8 +51,6 @@ Hook = Callable[["torch.Tensor"], Any]
 
 @dataclass(slots=True)
 class Taken:
-    """By key of the value, and the final outputs."""
-
     values: dict[Key, Any] = field(default_factory=dict)
     outputs: list[Any] = field(default_factory=list)
 
@@ -167,8 +165,6 @@ def evaluated(replay: Replay, name: str, runs: Sequence[int]) -> list[Stage]:
 
 
 class Stages:
-    """The stages of a program's executions."""
-
     def __init__(self, replay: Replay) -> None:
         self.replay = replay
         self._inputs = [execution.inputs for execution in replay.executions]

@@ -48,8 +48,6 @@ for k, found in enumerate(program.load_method("forward").execute(values)):
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """For the README."""
-
     operator: str
     backend: str
     source: str

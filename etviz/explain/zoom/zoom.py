@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 Call = tuple[int, int]
 """A delegate call: number of the execution, and of the instruction."""
 _NAMED: Final = 3
-"""Maximum number of operators in a note."""
 _NOT_REACHED: Final = "the reference does not reach this call, so there is nothing to compare with"
 
 

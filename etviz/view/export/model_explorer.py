@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 NODE_DATA: Final = ("severity", "introduced_severity")
 _COLORS: Final = ("#f4f5f6", "#f3d27a", "#e8893c", "#b3202c")
-"""None, suspicious, bad, worst."""
 _WORST: Final = {"bgColor": "#5c0a1a", "textColor": "#ffffff"}
 _LEAVES: Final = ("kernel", "inner", "delegate")
 

@@ -28,8 +28,6 @@ _LONGEST: Final = 28
 
 @dataclass(slots=True)
 class _Box:
-    """A node with its place, in pixels from the corner of the box around it."""
-
     node: int
     width: float = _WIDTH
     height: float = _HEIGHT

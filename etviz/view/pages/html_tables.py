@@ -58,7 +58,6 @@ def _table(columns: Sequence[_HtmlColumn], attributes: str = "") -> str:
 
 
 def html_table(analysis: Analysis, rows: int = _ROWS) -> str:
-    """Every text is escaped."""
     digest = analysis.digest
     head = f"<p><b>{MARKS[digest.level]} {markup(analysis.title)}</b> — {markup(digest.verdict)}</p>"
     head += html_finding(analysis)

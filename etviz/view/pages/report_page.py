@@ -49,7 +49,6 @@ _IMAGE: Final = 4
 """Dimensions of a batch of images, whose channels are the second axis; other tensors have them last."""
 
 _TIMED: Final = 20_000
-"""Maximum number of timed events, beside the typical execution's."""
 _SCANNED: Final = 50
 """Rows that a timeline looks through in the time that one event takes."""
 

@@ -10,8 +10,6 @@ from etviz.tensors.metrics import METRICS, Metric
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of the table (see the contract in `payload.py`)."""
-
     name: str
     label: str
     format: str

@@ -120,7 +120,6 @@ def quantized_rows(analysis: Analysis) -> tuple[Mapping[int, RowSplit], str]:
 
 
 def add_quantization(analysis: Analysis, rows: pd.DataFrame) -> list[str]:
-    """Returns notes for the header."""
     found, problem = quantized_rows(analysis)
     if found:
         for column in QUANTIZATION_COLUMNS:

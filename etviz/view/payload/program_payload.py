@@ -44,12 +44,10 @@ VERSION: Final = 1
 INNER: Final = "inner_name"
 """Column with the name of an inner row's operator, the key to its node in the trees."""
 UNUSED: Final = "unused"
-"""Column with 1 for values that no operator reads."""
 RAW: Final = "raw_op"
 ADDRESS: Final = "row"
 RUN: Final = "run"
 LIMITED: Final = ("severity", "introduced_severity")
-"""Columns whose limits differ from row to row."""
 LIMITS: Final = ("_look", "_fault")
 _TEXTS: Final = ("label", "backend", "op", "shape", "module", "source", "stack")
 

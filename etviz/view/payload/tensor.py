@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from etviz.view.payload.beside import Beside
 
 MOST_CHANNELS: Final = 1 << 16
-"""Longest axis whose error a view is sent."""
 
 Answer = tuple[dict[str, Any], list[bytes]]
 

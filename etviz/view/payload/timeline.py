@@ -27,7 +27,6 @@ KINDS: Final = ("framework", "call", "operator", "kernel")
 _FRAMEWORK, _CALL, _OPERATOR, _KERNEL = range(len(KINDS))
 _LEVELS: Final = (0, 1, 2, 2)
 _SLACK: Final = 1e-9
-"""Milliseconds by which ends that are the same tick may differ."""
 _MOST_LEVELS: Final = 12
 OWN_CLOCK: Final = "A delegate's operators are timed by another clock: they are drawn from the start of their call."
 
@@ -74,7 +73,6 @@ def _settle(
     start: npt.NDArray[np.float64],
     length: npt.NDArray[np.float64],
 ) -> bool:
-    """Move operators of another clock below their call; True if there are any."""
     converter = analysis.profile.converter
     calls = np.flatnonzero(kinds == _CALL)
     inside = np.flatnonzero(kinds == _OPERATOR)
@@ -156,7 +154,6 @@ def _places(analysis: Analysis, run: int) -> tuple[Mapping[int, int], Mapping[tu
 def _levels(
     start: npt.NDArray[np.float64], length: npt.NDArray[np.float64], kinds: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Events come by start, containers first."""
     ends: list[float] = []
     levels = np.zeros(len(start), np.int64)
     for at, (begin, long, kind) in enumerate(zip(start.tolist(), length.tolist(), kinds.tolist(), strict=True)):

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 
 class MessageBuffers:
-    """Collects the buffers of one message."""
-
     def __init__(self, data: Iterable[bytes] = ()) -> None:
         self.data: list[bytes] = list(data)
 

@@ -16,12 +16,10 @@ if TYPE_CHECKING:
     from etviz.view.widget.state import ViewState
 
 _MOST: Final = 50
-"""Maximum number of rows of a table."""
 _LADDER: Final = ("operator", "stage", "against", "rmse", "severity", "status")
 
 
 def offered(state: ViewState) -> list[str]:
-    """Names for `explain`."""
     if state.nodes == 0:  # no call of a language model is open
         return []
     found = state.analysis.findings

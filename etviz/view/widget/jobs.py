@@ -23,9 +23,7 @@ logger = logging.getLogger(__name__)
 Progress = Callable[[int, int], None]
 Work = Callable[[Analysis, dict[str, Any], Progress, threading.Event], dict[str, Any]]
 Job = Callable[[dict[str, Any], Progress, threading.Event], dict[str, Any]]
-"""A job that does not need a program."""
 _INTERVAL: Final = 0.1
-"""Seconds between two messages about the progress."""
 
 
 class CancelledError(EtvizError):
@@ -33,8 +31,6 @@ class CancelledError(EtvizError):
 
 
 class Jobs:
-    """Runs one job at a time."""
-
     def __init__(
         self,
         analysis: Callable[[], Analysis],

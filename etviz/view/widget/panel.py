@@ -27,8 +27,6 @@ class PanelPlace(TypedDict):
 
 
 class Holder(Protocol):
-    """A widget that may have a panel."""
-
     panel: Any
 
     def shows(self, state: ViewState) -> bool: ...

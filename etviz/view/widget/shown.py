@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 
 class _OfView:
-    """A trait of the view."""
-
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 

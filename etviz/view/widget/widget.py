@@ -242,7 +242,6 @@ class InspectionWidget(anywidget.AnyWidget):
         return {}
 
     def payload(self) -> Answer:
-        """With the number of changes in it."""
         changes = self._changes
         result, buffers = self.state.payload()
         more = {"methods": list(self.state.methods), "changes": changes, "explanations": offered(self.state)}
