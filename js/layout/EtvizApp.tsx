@@ -92,7 +92,7 @@ function pixels(size: number | null): string | undefined {
   return size === null ? undefined : `${size}px`;
 }
 
-function Panes({ payload }: { payload: Payload }): JSX.Element {
+function Panes({ payload, stacked }: { payload: Payload; stacked: boolean }): JSX.Element {
   const app = useApp();
   const { treeMode, treeWidth, tensorWidth } = app.view;
   const sizes = {
@@ -104,11 +104,11 @@ function Panes({ payload }: { payload: Payload }): JSX.Element {
       <section class="etv-pane etv-tree-pane" aria-label="Delegated graph">
         <TreeBar payload={payload} />
         {payload.beside.length > 0 && <p class="etv-tree-label">{payload.label}</p>}
-        {treeMode.value === "graph" ? <GraphPane payload={payload} /> : <TreeGrid payload={payload} />}
+        {treeMode.value === "graph" ? <GraphPane payload={payload} /> : <TreeGrid payload={payload} pages={stacked} />}
         {payload.beside.map(({ label, tree }) => (
           <Fragment key={tree}>
             <p class="etv-tree-label">{label}</p>
-            <TreeGrid payload={payload} nodes={app.nodesBeside(tree)} label={`Program order of ${label}`} />
+            <TreeGrid payload={payload} pages={stacked} nodes={app.nodesBeside(tree)} label={`Program order of ${label}`} />
           </Fragment>
         ))}
       </section>
@@ -124,7 +124,7 @@ function Panes({ payload }: { payload: Payload }): JSX.Element {
         <div class="etv-pane-bar etv-table-bar">
           <RankBy payload={payload} />
         </div>
-        <Table payload={payload} />
+        <Table payload={payload} pages={stacked} />
       </section>
       <Splitter
         class="etv-splitter etv-split-tensor"
@@ -247,7 +247,7 @@ export function EtvizApp({ app, frame }: Props): JSX.Element {
               <>
                 <Strip payload={value.value} />
                 <FilterBar payload={value.value} />
-                <Panes payload={value.value} />
+                <Panes payload={value.value} stacked={stacked} />
               </>
             )}
           </>

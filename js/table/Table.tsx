@@ -5,6 +5,7 @@ import { useEffect } from "preact/hooks";
 import { type Column, INTRODUCED_PART } from "../data/columns";
 import type { Payload } from "../data/payload";
 import { useApp } from "../ui/context";
+import { Pages } from "../ui/Pages";
 import { useWidth } from "../ui/useWidth";
 import { type WindowedList, drawnPositions, useWindow } from "../ui/window";
 import {
@@ -137,35 +138,38 @@ function useReveal(
   }, [selected, payload]);
 }
 
-export function Table({ payload }: { payload: Payload }): JSX.Element {
+export function Table({ payload, pages }: { payload: Payload; pages: boolean }): JSX.Element {
   const { rows, view } = useApp();
   const count = rows.order.value.length;
   const columns = useComputed(() => tableOrder(rows.columns.value)).value;
   const [frame, room] = useWidth<HTMLDivElement>(0);
   const widths = columnWidths(columns, view.columnWidths.value, room);
   const width = widths.reduce((sum, one) => sum + one, 0);
-  const list = useWindow(count, ROW_HEIGHT, HEAD_HEIGHT);
+  const list = useWindow(count, ROW_HEIGHT, HEAD_HEIGHT, pages);
   const inView = useColumnsInView(list.element, columns, widths);
   const focus = useSignal<GridFocus>({ part: "rows", column: 0 });
   const onKeyDown = useTableKeys(payload, list, columns, focus);
   useReveal(payload, list, columns, widths);
   return (
-    <div
-      class="etv-table"
-      role="grid"
-      aria-label="Gap table"
-      aria-rowcount={count + 1}
-      aria-colcount={columns.length}
-      ref={(element) => {
-        list.ref(element);
-        frame.current = element;
-      }}
-      onKeyDown={onKeyDown}
-      style={{ "--etv-columns": widths.map((one) => `${one}px`).join(" ") }}
-    >
-      <Head columns={columns} widths={widths} width={width} focus={focus.value} />
-      <Body payload={payload} list={list} columns={inView} width={width} focus={focus.value} />
-      {count === 0 && <NoRows payload={payload} />}
-    </div>
+    <>
+      <div
+        class="etv-table"
+        role="grid"
+        aria-label="Gap table"
+        aria-rowcount={count + 1}
+        aria-colcount={columns.length}
+        ref={(element) => {
+          list.ref(element);
+          frame.current = element;
+        }}
+        onKeyDown={onKeyDown}
+        style={{ "--etv-columns": widths.map((one) => `${one}px`).join(" "), height: list.paged?.height }}
+      >
+        <Head columns={columns} widths={widths} width={width} focus={focus.value} />
+        <Body payload={payload} list={list} columns={inView} width={width} focus={focus.value} />
+        {count === 0 && <NoRows payload={payload} />}
+      </div>
+      <Pages list={list} count={count} />
+    </>
   );
 }

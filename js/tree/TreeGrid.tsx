@@ -7,6 +7,7 @@ import type { Payload } from "../data/payload";
 import type { Nodes } from "../state/nodes";
 import type { Tree } from "../data/tree";
 import { useApp } from "../ui/context";
+import { Pages } from "../ui/Pages";
 import { type WindowedList, drawnPositions, useWindow } from "../ui/window";
 import { TREE_ROW_HEIGHT, TreeRow } from "./TreeRow";
 import { useTreeKeys } from "./useTreeKeys";
@@ -102,27 +103,31 @@ function Body({ nodes, tree, payload, list, active }: BodyProps): JSX.Element {
 }
 
 /** `nodes` belong to another tree than the chosen one; `label` says which. */
-export function TreeGrid(props: { payload: Payload; nodes?: Nodes; label?: string }): JSX.Element {
-  const { payload, label } = props;
+export function TreeGrid(props: { payload: Payload; pages: boolean; nodes?: Nodes; label?: string }): JSX.Element {
+  const { payload, pages, label } = props;
   const app = useApp();
   const { view } = app;
   const nodes = props.nodes ?? app.nodes;
   const tree = nodes.tree.value;
   const count = nodes.visible.value.length;
-  const list = useWindow(count, TREE_ROW_HEIGHT, HEAD_HEIGHT);
+  const list = useWindow(count, TREE_ROW_HEIGHT, HEAD_HEIGHT, pages);
   const { onKeyDown, active } = useTreeKeys(payload, nodes, list);
   useReveal(nodes, list, active);
   return (
-    <div
-      class="etv-tree"
-      role="treegrid"
-      aria-label={label ?? (view.treeName.value === "program" ? "Program order" : "Module hierarchy")}
-      aria-rowcount={count + 1}
-      ref={list.ref}
-      onKeyDown={onKeyDown}
-    >
-      <Head bars={nodes.bars.value} />
-      {tree && <Body nodes={nodes} tree={tree} payload={payload} list={list} active={active} />}
-    </div>
+    <>
+      <div
+        class="etv-tree"
+        role="treegrid"
+        aria-label={label ?? (view.treeName.value === "program" ? "Program order" : "Module hierarchy")}
+        aria-rowcount={count + 1}
+        ref={list.ref}
+        onKeyDown={onKeyDown}
+        style={{ height: list.paged?.height }}
+      >
+        <Head bars={nodes.bars.value} />
+        {tree && <Body nodes={nodes} tree={tree} payload={payload} list={list} active={active} />}
+      </div>
+      <Pages list={list} count={count} />
+    </>
   );
 }

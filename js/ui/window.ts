@@ -1,4 +1,4 @@
-// The windowed list: which rows of one height are drawn of a long list, and scrolling a row into view.
+// The windowed list: which rows of one height are drawn of a long list, and bringing a row into view.
 import { useCallback, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 export interface DrawnRange {
@@ -74,6 +74,9 @@ export function useScrollAndSize(
 
 const UNMEASURED_HEIGHT = 400;
 
+/** Rows on a page of a list that has pages instead of a scrollbar. */
+export const PAGE_ROWS = 10;
+
 export interface WindowedList {
   ref: (element: HTMLElement | null) => void;
   element: () => HTMLElement | null;
@@ -82,21 +85,33 @@ export interface WindowedList {
   page: () => number;
   show: (position: number) => void;
   toTop: () => void;
+  /** Only of a list in pages: its height, the first row in view, and the way to another page. */
+  paged: { height: string; first: number; turn: (pages: number) => void } | null;
 }
 
-/** `above` is the height of a sticky head inside the scroll container. */
-export function useWindow(count: number, rowHeight: number, above = 0): WindowedList {
+/**
+ * `above` is the height of a sticky head inside the scroll container. In `pages`, the list has no scrollbar and its
+ * height is that of its rows: what is around it scrolls.
+ */
+export function useWindow(count: number, rowHeight: number, above = 0, pages = false): WindowedList {
   const held = useRef<HTMLElement | null>(null);
   const wanted = useRef(-1);
-  const [drawn, setDrawn] = useState<DrawnRange>(() => windowOf(0, UNMEASURED_HEIGHT, rowHeight, count));
+  const [drawn, setDrawn] = useState(() => ({ ...windowOf(0, UNMEASURED_HEIGHT, rowHeight, count), first: 0, bar: 0 }));
   const element = (): HTMLElement | null => held.current;
 
   const viewHeight = (): number => Math.max(0, (held.current?.clientHeight ?? 0) - above);
   const update = useCallback(() => {
     if (!held.current) return;
-    const next = windowOf(held.current.scrollTop, viewHeight() || UNMEASURED_HEIGHT, rowHeight, count);
-    setDrawn((old) => (old.start === next.start && old.end === next.end ? old : next));
-  }, [count, rowHeight]);
+    const first = pages ? Math.round(held.current.scrollTop / rowHeight) : 0;
+    if (pages) held.current.scrollTop = first * rowHeight;
+    const { scrollTop, offsetHeight, clientHeight } = held.current;
+    const next = {
+      ...windowOf(scrollTop, viewHeight() || UNMEASURED_HEIGHT, rowHeight, count),
+      first,
+      bar: pages ? offsetHeight - clientHeight : 0,
+    };
+    setDrawn((old) => ((Object.keys(next) as (keyof typeof next)[]).every((key) => old[key] === next[key]) ? old : next));
+  }, [count, rowHeight, pages]);
 
   const show = useCallback((position: number) => {
     if (!held.current || position < 0) return;
@@ -104,8 +119,8 @@ export function useWindow(count: number, rowHeight: number, above = 0): Windowed
     if (wanted.current >= 0) return;
     const { scrollTop } = held.current;
     const top = scrollToShow(position, scrollTop, viewHeight(), rowHeight);
-    if (top !== scrollTop) held.current.scrollTop = top;
-  }, []);
+    if (top !== scrollTop) held.current.scrollTop = pages ? (position - (position % PAGE_ROWS)) * rowHeight : top;
+  }, [pages]);
 
   useScrollAndSize(element, update, () => show(wanted.current));
 
@@ -113,10 +128,17 @@ export function useWindow(count: number, rowHeight: number, above = 0): Windowed
     ref: (drawnElement) => (held.current = drawnElement),
     element,
     window: { start: Math.min(drawn.start, count), end: Math.min(drawn.end, count) },
-    page: () => Math.max(1, Math.floor(viewHeight() / rowHeight) - 1),
+    page: () => (pages ? PAGE_ROWS : Math.max(1, Math.floor(viewHeight() / rowHeight) - 1)),
     show,
     toTop: () => {
       if (held.current) held.current.scrollTop = 0;
     },
+    paged: pages
+      ? {
+          height: `${above + Math.min(PAGE_ROWS, Math.max(1, count)) * rowHeight + drawn.bar}px`,
+          first: drawn.first,
+          turn: (by) => void (held.current && (held.current.scrollTop += by * PAGE_ROWS * rowHeight)),
+        }
+      : null,
   };
 }

@@ -569,6 +569,42 @@ def test_the_search_box_has_the_next_key(reader: Callable[..., Reader], report: 
     expect(search).to_have_value("cumsum")
 
 
+def test_a_narrow_view_has_one_scrollbar_and_its_lists_have_pages(
+    reader: Callable[..., Reader], executed: Callable[[str], Executed], tmp_path: Path
+) -> None:
+    """Each row is on a page of its list, whole; the wheel over a list scrolls the page around it."""
+    view = reader(NARROW).open(executed("encoder").inspection.to_html(tmp_path / "long.html"))
+    assert_laid_out(view, stacked=True)
+    view.get_by_role("button", name="Expand all").click()
+    for rows, part in (("[data-row]", ".etv-table"), ("[data-node]", ".etv-tree")):
+        pane = view.locator(f"{part}-pane")
+        after, before = (pane.get_by_role("button", name=name) for name in ("Rows after", "Rows before"))
+        total = int(pane.locator(part).get_attribute("aria-rowcount") or 0) - 1
+        assert total > 10
+        pane.locator(rows).last.click()
+        for key, first in (("Home", 1), ("PageDown", 11)):
+            view.page.keyboard.press(key)
+            expect(pane.get_by_role("status")).to_have_text(f"{first}–{first + 9} of {total}")
+            expect(pane.locator(f"[aria-rowindex='{first + 1}']")).to_be_focused()
+        before.click()
+        seen: set[str] = set()
+        while True:
+            frame, head = box(pane.locator(part)), box(pane.locator("[aria-rowindex='1']"))
+            top, bottom = head["y"] + head["height"], frame["y"] + frame["height"]
+            found = [row for row in pane.locator(rows).all() if top <= box(row)["y"] <= bottom - box(row)["height"]]
+            assert len(found) == 10
+            seen |= {row.get_attribute("aria-rowindex") or "" for row in found}
+            if after.get_attribute("aria-disabled") == "true":
+                break
+            after.click()
+        assert len(seen) == total
+    view.page.evaluate("scrollTo(0, 0)")
+    view.locator(".etv-table").hover()
+    before_wheel = view.page.evaluate("scrollY")
+    view.page.mouse.wheel(0, 200)
+    view.page.evaluate("async (y) => { while (scrollY === y) await new Promise(requestAnimationFrame); }", before_wheel)
+
+
 def test_light_and_dark_wide_and_narrow(reader: Callable[..., Reader], report: Path, screenshots: Path) -> None:
     backgrounds = set()
     for scheme in get_args(Scheme):
