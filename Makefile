@@ -108,7 +108,7 @@ $(BENCH_INSTALLED): $(INSTALLED)
 	@touch $@
 
 zoo: install $(ZOO_INSTALLED) ## count false alarms and missed culprits on some 150 programs; writes docs/verdicts.md
-	TQDM_DISABLE=1 OMP_NUM_THREADS=1 $(BIN)/python -m tests.zoo
+	TQDM_DISABLE=1 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.zoo
 	TQDM_DISABLE=1 OMP_NUM_THREADS=1 $(BIN)/python -m tests.language.matrix $(VENV)/zoo/language
 	TQDM_DISABLE=1 OMP_NUM_THREADS=1 $(BIN)/python -m tests.language.plants $(VENV)/zoo/language-plants
 

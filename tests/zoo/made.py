@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,3 +40,8 @@ class Made:
         kinds = ("etrecord", "debug_buffer", *WAYS[way])
         given: dict[str, Any] = {kind: self.folder / FILES[kind] for kind in kinds}
         return etviz.load(self.folder / FILES["etdump"], **given)
+
+
+def ratio(check: Mapping[str, float]) -> float:
+    """How far a value is off, over what rounding explains."""
+    return check["off"] / check["noise"] if check["noise"] else (math.inf if check["off"] else 0.0)

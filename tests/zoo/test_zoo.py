@@ -11,11 +11,10 @@ import pytest
 
 from tests.zoo import judge
 from tests.zoo.certificate import LIMIT
-from tests.zoo.made import WAYS
+from tests.zoo.made import WAYS, ratio
 from tests.zoo.maker import make, make_plant
 from tests.zoo.plants import PLANTS
 from tests.zoo.programs import RECIPES
-from tests.zoo.report import ratio
 
 QUICK = [name for name, recipe in RECIPES.items() if recipe.quick]
 QUICK_PLANTS = [name for name, plant in PLANTS.items() if plant.quick]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.zoo.judge import BAD, Named, Said
-from tests.zoo.made import WAYS, Made
+from tests.zoo.made import WAYS, Made, ratio
 from tests.zoo.plants import PLANTS
 from tests.zoo.programs import FAULTY, RECIPES
 
@@ -114,11 +114,6 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
-
-
-def ratio(check: Mapping[str, float]) -> float:
-    """How far a value is off, over what rounding explains."""
-    return check["off"] / check["noise"] if check["noise"] else (math.inf if check["off"] else 0.0)
 
 
 def _line(what: str, judged: Mapping[str, Sequence[_T]], holds: Callable[[_T], bool]) -> list[str]:

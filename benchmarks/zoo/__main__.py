@@ -16,11 +16,12 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from rich.console import Console
 
-from tests.zoo import maker, report, rows
+from benchmarks.zoo import report, rows
+from benchmarks.zoo.rows import CORRECT, FAULT, PLANTED, Row
+from tests.zoo import maker
 from tests.zoo.made import CACHE
 from tests.zoo.plants import PLANTS
 from tests.zoo.programs import FAULTY, RECIPES
-from tests.zoo.rows import CORRECT, FAULT, PLANTED, Row
 
 LIMIT = 60.0
 
@@ -49,7 +50,7 @@ def _rows(groups: dict[str, list[tuple[str, str]]], *, processes: int, keep: boo
 
 def main() -> int:
     """Run; the exit status is 1 if not everything was reached."""
-    parser = argparse.ArgumentParser(prog="python -m tests.zoo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.zoo", description=__doc__)
     parser.add_argument("names", nargs="*", help="programs and plants that begin so; all by default")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="%(default)s by default")
     parser.add_argument(

@@ -1,0 +1,1 @@
+"""The zoo's harness: judges the programs of `tests/zoo` and writes docs/verdicts.md."""
