@@ -60,8 +60,6 @@ class RowPair:
 
 
 class RowTensors:
-    """The tensors of every row; see `etviz.inspection.Row` for the methods."""
-
     def __init__(self, rows: Rows, check_files: Callable[[], None]) -> None:
         self._rows, self._check_files = rows, check_files
 

@@ -81,7 +81,6 @@ class Session:
         return found
 
     def reset_method(self) -> str:
-        """The method has no inputs and a name with "reset"; empty without one."""
         methods = read_program(self.subject.pte).methods
         return next((item.name for item in methods if "reset" in item.name.lower() and not item.inputs), "")
 

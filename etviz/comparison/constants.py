@@ -252,7 +252,6 @@ def _uses(graph: Graph, instruction: int) -> Iterator[_Use]:
 
 
 def _steps(uses: Uses, node: Node, name: str) -> tuple[float, float | str] | None:
-    """The steps of a product's operands if a constant is its bias, and of nothing else."""
     names = _OPERANDS.get(node.target.partition(".")[2].partition(".")[0], ())
     in_order = ("self", "mat1", "mat2") if "self" in names else names
     given = {**dict(zip(in_order, node.args, strict=False)), **node.kwargs}

@@ -455,8 +455,6 @@ def _explain_by_weights(gap: Gap, graph: Graph, node: Node, again: Callable[[Per
 
 
 class _FittedWeight:
-    """Fits a weight, in which an operator is linear, to the runtime's value."""
-
     def __init__(
         self,
         gap: Gap,
@@ -490,7 +488,6 @@ class _FittedWeight:
         return explaining(WEIGHTS, score, text) if score >= _SURE else None
 
     def _by_output_channel(self) -> Iterator[tuple[torch.Tensor, int]]:
-        """Rows of the weight that make one output channel each, by the correlation of channels."""
         empty = self._value(torch.zeros_like(self.before)).double()
         y, z = self._plain.double() - empty, self._gap.runtime.double() - empty
         for axis, along in itertools.product(range(self.before.dim()), reversed(range(y.dim()))):
@@ -525,7 +522,6 @@ class _FittedWeight:
         return bool(change[0].any()) and not bool(change[1:].any())
 
     def _by_gradient(self) -> Iterator[tuple[torch.Tensor, int]]:
-        """Parts whose contribution is likest the error, each with its best factor."""
         error = (self._gap.runtime.double() - self._plain.double()).to(self._plain.dtype)
         with torch.enable_grad():
             leaf = self.before.clone().requires_grad_()

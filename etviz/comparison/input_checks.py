@@ -81,7 +81,6 @@ class Entrance:
         expected: int,
         logged: Mapping[str, Sequence[torch.Tensor]] | None = None,
     ) -> Inputs:
-        """The inputs of an execution: the expected candidate, unless the log contradicts it."""
         if logged is None:
             logged = {name: [value] for name, value in self._logged(log).items()}
         first = [expected] if 0 <= expected < len(candidates) else []
@@ -102,7 +101,6 @@ class Entrance:
         return Inputs(list(candidates[expected]), expected, known=False, note=note)
 
     def is_doubtful(self, comparison: Comparison) -> bool:
-        """True if every first kernel is far off while later instructions are not."""
         if not self.starts_far_off(comparison):
             return False
         first = self._first_kernels(comparison)

@@ -229,7 +229,6 @@ def _batch(checker: _Checker, driver: Driver, plain: Way) -> dict[str, Any]:
 
 
 def _beside(call: Call, form: Form) -> tuple[Any, ...]:
-    """Other tokens in all rows but the first; flat."""
     flat = flatten(call.inputs)
     tokens = flat[form.tokens].clone()
     tokens[1:] = torch.where(tokens[1:] == 1, 2, 1)

@@ -100,7 +100,6 @@ class _Prompted:
             self.waiting.append(self.driver.step(self.ids, len(self.ids) - 1))
 
     def positions(self) -> list[Position]:
-        """If several calls give a position's logits, the first ones count."""
         found: dict[int, Position] = {}
         for at, (call, logits) in enumerate(zip(self.calls, self.outputs, strict=True)):
             for position, row in rows_of(call, logits):

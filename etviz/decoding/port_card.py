@@ -261,7 +261,6 @@ def _table(
     compared: Parity,
     decode: Callable[[list[int]], str] | None,
 ) -> pd.DataFrame:
-    """`noise` has the rounding of the float model (True) and of the program."""
     rows: list[dict[str, Any]] = []
     before: _LogitStage | None = None
     best = stages[0].logits.argmax(1) if stages[0].logits is not None else torch.empty(0)

@@ -218,7 +218,6 @@ class TokenTask:
 
 
 def _told(value: Any) -> Any:
-    """JSON of an option; of an object, its type alone."""
     if isinstance(value, os.PathLike):
         return str(value)
     return value if isinstance(value, (bool, int, float, str, type(None))) else type(value).__qualname__

@@ -76,7 +76,6 @@ class Decoded:
         return found[list(COLUMNS)]
 
     def noise_of_rows(self) -> tuple[list[float], list[float]]:
-        """Of all logits, and of the difference of two, by position; NaN until measured."""
         if not self.noise:
             return [math.nan] * len(self.positions), [math.nan] * len(self.positions)
         measured = [self.noise[item.call][item.row] for item in self.positions]

@@ -311,7 +311,6 @@ class Evaluator(GraphInterpreter):
             scope.chains.pop(name, None)
 
     def is_chained(self, node: Node, value: Value, scope: Scope) -> bool:
-        """True if operators without a logged value went into this one."""
         if not self.roundings or scope.local is None or value.local is None:
             return False
         item = item_of(node)

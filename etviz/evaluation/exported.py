@@ -101,7 +101,6 @@ def _calls(inputs: list[Any], outputs: list[Any]) -> list[Any]:
 
 
 def _function(target: str) -> Any:
-    """An operator that overwrites its input needs a functional form."""
     if target == "getitem":
         return operator.getitem
     library, _, rest = target.partition(".")

@@ -65,8 +65,6 @@ class Interlude:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One execution of the evaluated method, with the calls of other methods before it."""
-
     before: tuple[Interlude, ...] = ()
     exchange: Exchange = field(default_factory=Exchange)
 

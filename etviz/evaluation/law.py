@@ -260,7 +260,6 @@ def _pair(size: Any) -> list[int]:
 
 
 def _running(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    """Sums of all elements up to each, which are the partial sums; equal terms as in `_plain_sum`."""
     x, dim = args[0].double(), args[1]
     if not x.ndim:
         return [x.abs()]
@@ -299,7 +298,6 @@ def _axes(args: Sequence[Any]) -> list[int]:
 
 
 def _length(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    """Norms of vectors: half of the error of the sum of squares, and the root."""
     rows, value = _rows(args[0], _axes([args[0], *args[2:]])), values[0].double()
     squares = in_order(rows.square()).reshape(value.shape) / value.square().clamp_min(_TINY)
     return [(value.square() + squares / 4).sqrt()]

@@ -29,8 +29,6 @@ _MISCOUNTED: Final = "how many values the runtime logged for it does not go toge
 
 @dataclass(slots=True)
 class Course:
-    """One lane through a loop: the arguments of the next round, and each result's rows so far."""
-
     carries: list[Any]
     rows: list[Any]
     operands: list[Any]

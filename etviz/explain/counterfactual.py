@@ -143,7 +143,6 @@ class _Counterfactual(Evaluator):
 
 
 def _with_rest(given: Any, own: Any, runtime: Any) -> Any:
-    """An output, with the error that values without a log left in the `runtime`'s."""
     shapes = [value.shape for value in (own, runtime) if isinstance(value, torch.Tensor)]
     return runtime if len(set(shapes)) > 1 else _shifted(given, own, runtime)
 

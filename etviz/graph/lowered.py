@@ -131,7 +131,6 @@ def _is_unmerged(edge: Graph, calls: dict[str, Graph]) -> bool:
 
 
 def _lower(edge: Graph, wholes: Mapping[str, set[str]]) -> tuple[list[str], dict[str, list[str]]]:
-    """Does what upstream's `create_submodule_from_nodes` does for one delegate after the other."""
     results, inputs, insides = edge.results(), [item.name for item in edge.inputs], dict[str, list[str]]()
     order, reads = [node.name for node in edge.nodes], {node.name: node.reads() for node in edge.nodes}
     for call, whole in wholes.items():
@@ -164,7 +163,6 @@ def _lower(edge: Graph, wholes: Mapping[str, set[str]]) -> tuple[list[str], dict
 
 
 def _inputs(inner: Graph, nodes: Sequence[Node], constants: Mapping[str, int]) -> list[Input]:
-    """Constants of its own first, then what is handed to it, as it is read."""
     handed, own = {item.name for item in inner.inputs if item.kind == "user"}, {node.name for node in nodes}
     taken = dict.fromkeys(name for node in nodes for name in node.reads() if name not in own)
     places = {name: at for name, at in constants.items() if name not in handed}

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 
 class Members(NamedTuple):
-    """Instructions, ascending; `shared` are delegates."""
-
     whole: list[int]
     shared: list[int]
 

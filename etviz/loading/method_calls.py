@@ -106,7 +106,6 @@ def off_inputs(paired: Paired, replayed: Sequence[Execution]) -> Iterator[str]:
 
 
 def _names(own: Paired, other: Paired) -> dict[str, str]:
-    """By target of another method's buffer: its name in the state of this one; shared buffers have this one's."""
     shared = set(own.shared_state())
     mine = {_tail(item.target): item.target for item in own.graph.inputs if item.target}
     found = {}
@@ -140,7 +139,6 @@ def _exchanges(
 
 
 def _source(value: Any, outputs: Sequence[Sequence[Any]]) -> tuple[int, int] | None:
-    """The latest call and output; equal numbers throughout are no evidence."""
     import torch
 
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():

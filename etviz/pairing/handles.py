@@ -106,7 +106,6 @@ class _Candidates:
         return self._keep(lambda at, name: name not in spans or self._order.fits(at, spans[name]))
 
     def _keep(self, fits: Callable[[int, str], bool]) -> bool:
-        """Unless that leaves an instruction without options; True if anything changed."""
         kept = {at: {name for name in names if fits(at, name)} for at, names in self.left.items()}
         changed = {at: names for at, names in kept.items() if names and names != self.left[at]}
         self.left |= changed

@@ -136,7 +136,6 @@ def misfit(block: RunBlock, calls: Calls) -> str:
 
 
 def contradiction(block: RunBlock, calls: Calls) -> str:
-    """The first value of another type, size or stride, or empty."""
     logged: dict[int, list[Layout | None]] = {}
     for event in block.debug:
         if event.is_output or (event.chain >= 0 and event.delegate_debug_id is None):

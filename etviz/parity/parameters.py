@@ -415,7 +415,6 @@ def _by_place(
     names: Sequence[str],
     reference_names: Sequence[str],
 ) -> None:
-    """In the smallest pair of corresponding modules, in the order of the calls."""
     taken = {source for match in matches.values() for source in match.sources}
     free = [name for name in reference_names if name not in taken]
     waiting = [name for name in names if name not in matches]

@@ -68,14 +68,12 @@ class Suspect:
 
     @property
     def around(self) -> str:
-        """Of an input, the smallest module that also holds an earlier value."""
         point = self.stage.pair.point
         if point.side == "output":
             return point.module
         return point.module.rpartition(".")[0]
 
     def leaves(self) -> list[str]:
-        """Modules with a matrix around the difference, called before it, in order."""
         inside = self.around + "." if self.around else ""
         paths = []
         for stage in self.stages:
@@ -508,7 +506,6 @@ def _through(module: torch.nn.Module, output: Any) -> Any:
 
 
 def _attention(suspect: Suspect) -> Iterator[PortChange]:
-    """Only of attention that the model computes with torch's function."""
     numbers = _settings(suspect.port.reference)
     where = starred(suspect.around)
     caps = {value for name, value in numbers.items() if "cap" in name and value > 0}
@@ -563,7 +560,6 @@ def _attended(
 
 
 def _branches(suspect: Suspect) -> Iterator[PortChange]:
-    """A factor of one term of a sum before the difference."""
     values = suspect.port.value(suspect.stage.pair)
     if values is None:
         return
@@ -638,7 +634,6 @@ def _gap_at(port: Port, pair: Pair, edits: Edits) -> float:
 
 
 def _transplanted(suspect: Suspect) -> Iterator[PortChange]:
-    """Both modules take and return one tensor."""
     port = suspect.port
     outputs, values = {}, {}
     for path in suspect.alike(suspect.path):

@@ -99,7 +99,6 @@ def emulate(
 def _add_calls(
     etdump: Path, buffer: Path, known: dict[int, Interpreter], made: dict[int, list[_Made]], count: int
 ) -> None:
-    """Values go to the debug buffer in logging order."""
     writer = ValueWriter(buffer, append=True)
     executions = [list(_logged(writer, known, made, at)) for at in range(count)]
     content, ordered = buffer.read_bytes() if buffer.exists() else b"", bytearray()

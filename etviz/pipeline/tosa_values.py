@@ -144,7 +144,6 @@ class Places:
                 self.tensors.setdefault(node.name, self.tensors[twin])
 
     def _before(self, name: str) -> str:
-        """The TOSA graph lacks dequantize nodes."""
         node = self._nodes.get(name)
         while node is not None and (is_dequantize(node) or item_of(node) is not None):
             name = node.reads()[0]

@@ -243,7 +243,6 @@ class PayloadValues:
         return found
 
     def _unfuse(self, place: PayloadPlace, behind: dict[int, Json]) -> Json:
-        """A step behind computes the activation."""
         graph = self._payload.graph
         step = next(step for step in self._steps if place.value in step.writes)
         node = graph["xnodes"][step.at]

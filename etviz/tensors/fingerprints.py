@@ -152,7 +152,6 @@ class TensorPair:
 
 
 def adjusted(left: float, error: float, count: int, parameters: int = 0) -> float:
-    """Explained share (0 to 1) of the squared error if `left` remains."""
     if not (error > 0.0 and math.isfinite(error) and count > parameters):
         return 0.0
     explained = 1.0 - (left / (count - parameters)) / (error / count)

@@ -103,7 +103,6 @@ def statistics(values: torch.Tensor) -> Statistics:
 
 
 def counts_over(values: torch.Tensor, edges: Floats) -> Ints:
-    """Finite elements in each bin; elements beyond the edges are not counted."""
     return _PairContent(None, values).count(edges, edges)[0]
 
 

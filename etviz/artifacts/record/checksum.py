@@ -42,8 +42,6 @@ def checksum_of(content: PathLike | bytes | memoryview) -> str:
 
 
 class Verifying:
-    """Verifies an ETRecord's checksums in a thread, once for each file."""
-
     def __init__(self, etrecord: ETRecord) -> None:
         self._etrecord = etrecord
         self._error: ArtifactError | None = None
@@ -70,8 +68,6 @@ class Verifying:
 
 
 class Checking:
-    """Compares a `.pte` with a record's checksum in a thread."""
-
     def __init__(self, content: PathLike | bytes | memoryview, files: Mapping[str, PathLike] | None = None) -> None:
         self._content = content
         self._checksum: str | None = None

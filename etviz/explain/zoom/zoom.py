@@ -155,7 +155,6 @@ def _arrivals(replay: Replay, calls: Collection[Call]) -> dict[Call, list[Any]]:
 
 
 def _measure_total_noise(replay: Replay, zooms: Mapping[Call, Zoom]) -> None:
-    """Logged inner values' noise begins at the program's inputs."""
     suspicious = {
         (call, gap.source[0]): gap
         for call, zoom in zooms.items()

@@ -127,7 +127,6 @@ def _shown_edges(tree: Tree, edges: list[DataEdge]) -> dict[int, list[DataEdge]]
 
 
 def _namespaces(tree: Tree) -> list[str]:
-    """Modules, then the delegate, in the module that all of its operators come from."""
     spaces = ["/".join(_part(part) for part in module.split(".") if part) for module in tree.module]
     for node, kind in enumerate(tree.kind):
         inside = range(node + 1, node + tree.size[node])
