@@ -12,8 +12,6 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from etviz.errors import UsageError
-
 EPOCHS: Final = 12
 _BATCH: Final = 64
 _TEST_SHARE: Final = 5
@@ -54,10 +52,8 @@ class Digits:
 
 
 def load_digits() -> Digits:
-    try:
-        from sklearn import datasets
-    except ImportError:
-        raise UsageError("the demo needs scikit-learn: pip install etviz[demo]") from None
+    from sklearn import datasets
+
     bunch: Any = datasets.load_digits()
     images = torch.from_numpy(bunch.images).float().unsqueeze(1) / 16.0
     labels = torch.from_numpy(bunch.target).long()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _CALIBRATION = 128
 _BATCH = 10
+_NEEDED = {"scikit-learn": "sklearn", "nbformat": "nbformat"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,9 @@ def run_demo(folder: Path, say: Callable[[str], None], runner: str | None = None
 
     `runner`, ``cpp`` or another command as for `etviz run`, runs the program too.
     """
+    missing = [name for name, module in _NEEDED.items() if find_spec(module) is None]
+    if missing:
+        raise UsageError(f"the demo needs {' and '.join(missing)}: pip install 'etviz[demo]'")
     command = find_runner() if runner == "cpp" else runner
     make_folder(folder)
     with quietly():

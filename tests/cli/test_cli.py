@@ -373,6 +373,15 @@ def test_no_permission_to_write(run: Run, folder: Path, tmp_path: Path) -> None:
     assert "permission" in err
 
 
+def test_the_demo_says_what_it_lacks_before_it_trains(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("sklearn", "nbformat"):
+        monkeypatch.setitem(sys.modules, name, None)
+    status, out, err = run("demo", "--out", "demo")
+    assert (status, out) == (2, "")
+    assert "the demo needs scikit-learn and nbformat: pip install 'etviz[demo]'" in " ".join(err.split())
+    assert not Path("demo").exists()
+
+
 def test_demo(run: Run, tmp_path: Path) -> None:
     """The main job from training to the report, and its result as data."""
     status, text, steps = run("demo", "--out", "demo", "--json")
