@@ -54,6 +54,24 @@ def test_what_is_on_screen_outlives_the_kernel(lab: Lab, view: Locator, end: str
     lab.screenshot("kernel-gone", view)
 
 
+def test_a_view_taken_off_the_page_is_released(lab: Lab, artifacts: Path) -> None:
+    """A cell that ran again or was cleared leaves no widget in the kernel once its program is let go."""
+    names = "import gc\nfrom ipywidgets.widgets.widget import _instances\nfrom etviz.view.widget.widget import KEPT"
+    load = f"etviz.load('{artifacts.name}/etdump.etdp')"
+    next_view = f"KEPT.clear()\ngc.collect()\n{load}.widget().close()"
+    counts = "sorted(view._view_count for view in _instances.values() if hasattr(view, 'selected'))"
+    lab.front("released", f"import etviz\n{names}", f"{load}.show()", f"{load}.show()")
+    for shown in (2, 4):
+        lab.run_all()
+        lab.wait_for_python(counts, [0] * (shown - 2) + [1, 1])
+    lab.python(next_view)
+    lab.wait_for_python(counts, [1, 1])
+    lab.command("notebook:clear-all-cell-outputs")
+    lab.wait_for_python(counts, [0, 0])
+    lab.python(next_view)
+    lab.wait_for_python("len(_instances)", 0)
+
+
 def test_a_notebook_without_its_kernel_shows_the_table(lab: Lab, artifacts: Path) -> None:
     """Trusted, no saved widget state, another kernel: what ipywidgets calls "model not found"."""
     lab.front("reopened", LOAD.format(artifacts.name), "inspection")

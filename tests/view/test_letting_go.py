@@ -105,6 +105,34 @@ def test_a_closed_view_is_forgotten(executed: Callable[[str], Executed]) -> None
     assert set(registry._instances) == before
 
 
+def test_a_view_that_left_the_page_is_closed_with_its_program(executed: Callable[[str], Executed]) -> None:
+    """As a notebook that runs one cell again and again: the page counts the views that it shows."""
+    before = set(registry._instances)
+    for _ in range(3):
+        shown, never_shown, still_shown = (executed("encoder").load().widget() for _ in range(3))
+        for view, counts in ((shown, (1, 2, 1, 0)), (still_shown, (1, 0, 1))):
+            for count in counts:
+                view._view_count = count
+        KEPT.clear()
+        gc.collect()
+        executed("encoder").load().widget().close()
+        assert shown.comm is None
+        assert "run the cell again" in _ask(shown, "tensor", row=0)["error"]["message"]
+        for view in (never_shown, still_shown):
+            assert view.comm is not None
+            view.close()
+        assert view.layout is not None
+    held = executed("encoder").load()
+    view = held.widget()
+    view._view_count = 1
+    view._view_count = 0
+    KEPT.clear()
+    held.widget().close()
+    assert view.comm is not None
+    view.close()
+    assert set(registry._instances) == before
+
+
 def test_a_slider_is_linked_when_nothing_is_selected(executed: Callable[[str], Executed]) -> None:
     inspection = executed("encoder").load()
     widget, slider = inspection.widget(), ipywidgets.IntSlider(max=len(inspection.gaps) - 1)

@@ -38,6 +38,8 @@ Answer = tuple[dict[str, Any], list[bytes]]
 _MOST_BINS = 4096
 KEPT: Final[deque[ViewState]] = deque(maxlen=8)
 """Programs of the newest views, which stay although nobody else holds them: ipywidgets keeps every open widget."""
+_OFF_PAGE: Final[weakref.WeakSet[InspectionWidget]] = weakref.WeakSet()
+"""Widgets whose last view was taken off the page: without their program, they are closed."""
 _LET_GO: Final = "this view's program is not in memory any more: nothing holds it but older views; run the cell again"
 
 
@@ -122,6 +124,9 @@ class InspectionWidget(anywidget.AnyWidget):
         self._jobs = Jobs(lambda: self.state.analysis, self.send, own)
         self._tie(state)
         self.on_msg(self._answer)
+        self._view_count = 0  # from here on the page counts its views
+        for old in [other for other in _OFF_PAGE if other._program() is None]:
+            old.close()
         title = state.title
         self.observe(lambda change: settle(self, title, change.new), "panel")
         if panel is not None:
@@ -148,6 +153,10 @@ class InspectionWidget(anywidget.AnyWidget):
 
     def _let_go(self, _program: object) -> None:
         self._cached_tensor.cache_clear()
+
+    @traitlets.observe("_view_count")
+    def _count_views(self, change: Any) -> None:
+        (_OFF_PAGE.add if change.new == 0 and change.old else _OFF_PAGE.discard)(self)
 
     @traitlets.observe("selected", "row")
     def _follow_row(self, change: Any) -> None:
