@@ -15,7 +15,8 @@ from etviz.errors import UsageError
 from tests.calls.decoders import ROOM, WIDTH, WORDS, Decoder, Listener, driver, hearing
 from tests.language.matrix import invariants_of
 from tests.language.methods import Methods, build, prefill_and_decode
-from tests.language.programs import RECIPES
+from tests.language.programs import RECIPES, made
+from tests.shelf import Shelf
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2], [2, 7, 1, 8]]
 COUNT = torch.export.Dim("count", min=1, max=ROOM - 2)
@@ -248,9 +249,12 @@ def test_padding_that_goes_into_the_cache(fault: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["custom_portable", "quantized_cache", "ring_bf16", "sink_8da4w", "gated_delta"])
-def test_language_models(name: str) -> None:
-    """No alarm on a program of each kind of cache; `tests.language.matrix` has all of them."""
-    found = invariants_of(RECIPES[name])
+def test_language_models(name: str, shelf: Shelf) -> None:
+    """No alarm on a program of each kind of cache; `tests.language.matrix` has all of them.
+
+    Those that other tests need too are not lowered again.
+    """
+    found = invariants_of(RECIPES[name], made(shelf, name) if name in ("quantized_cache", "gated_delta") else None)
     assert found.holds, found.summary()
     assert (found.table["invariant"] == "after another sequence = alone").sum() == 2
 

@@ -95,14 +95,16 @@ def judge(folder: Path, way: str, calls: list[Any] | None) -> Said:
     )
 
 
-def invariants_of(recipe: Recipe) -> etviz.Invariants:
-    """What the program's own runs say of each other."""
+def invariants_of(recipe: Recipe, made: Path | None = None) -> etviz.Invariants:
+    """What the own runs of a program say of each other; `made` is the folder of one that is lowered already."""
 
     def driver(ids: Sequence[int], position: int) -> tuple[Any, ...]:
         return torch.tensor([list(ids)]), {"input_pos": torch.tensor([position])}
 
-    partitioner = [XnnpackPartitioner()] if recipe.delegated else None
     prompts = [[3, 10, 17, 24, 31, 38, 45, 52, 59, 66], [9, 2]]
+    if made is not None:
+        return etviz.invariants(made, prompts, driver=driver)
+    partitioner = [XnnpackPartitioner()] if recipe.delegated else None
     return etviz.invariants(model_of(recipe), prompts, driver=driver, partitioner=partitioner)
 
 

@@ -14,9 +14,12 @@ from torch import nn
 
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten, lower
+from tests.shelf import Shelf
 
 _LLAMA = "executorch.examples.models.llama"
 WORDS, ROOM = 128, 32
+STEPS = 3
+"""Calls of the programs on the shelf."""
 _SIZES = {"dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "hidden_dim": 128, "vocab_size": WORDS}
 
 
@@ -186,3 +189,8 @@ def make(recipe: Recipe, folder: Path, steps: int, changed: nn.Module | None = N
     lowered = lower(changed or model_of(recipe), calls[0], folder, partitioner=partitioner, strict=False)
     execute(lowered.pte, [flatten(call) for call in calls], workdir=folder)
     return folder
+
+
+def made(shelf: Shelf, name: str) -> Path:
+    """The artifacts of a recipe after `STEPS` calls, made once a test run."""
+    return shelf.folder(f"language-{name}", lambda folder: make(RECIPES[name], folder, STEPS))

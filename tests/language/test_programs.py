@@ -12,10 +12,9 @@ from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPar
 import etviz
 from tests.language.matrix import judge, load
 from tests.language.plants import PLANTS, culprits, exported, named, run
-from tests.language.programs import RECIPES, Recipe, calls_of, make, model_of
+from tests.language.programs import RECIPES, STEPS, Recipe, calls_of, made, model_of
 from tests.shelf import Shelf
 
-STEPS = 3
 SILENT = {
     "the runtime logged no value for it",
     "it has no debug handle",
@@ -23,11 +22,6 @@ SILENT = {
 }
 UNSEEN = ("llama::update_cache.out",)
 """Calls whose writes no delegate reads: of a quantized cache, whose values are compared where they are dequantized."""
-
-
-def made(shelf: Shelf, name: str) -> Path:
-    """The artifacts of a recipe, made once a test run."""
-    return shelf.folder(f"language-{name}", lambda folder: make(RECIPES[name], folder, STEPS))
 
 
 @pytest.mark.parametrize("name", ["custom", "quantized_cache"])
@@ -117,12 +111,10 @@ def test_the_right_model_finds_a_fault_of_the_exported_one() -> None:
 def test_a_wrong_slot_of_a_cache_that_nothing_logs_is_named(shelf: Shelf, way: str) -> None:
     """The scales of a quantized cache: no delegate reads them, so their first reader says whose error it has."""
 
-    def make_both(folder: Path) -> None:
-        wrong = exported("quantized_cache")
-        PLANTS["quantized_cache"]["scales of keys: always slot 0"](wrong)
-        for name, program in (("right", exported("quantized_cache")), ("wrong", wrong)):
-            run(program, folder / name, "quantized_cache")
+    def plant(folder: Path) -> None:
+        program = exported("quantized_cache")
+        PLANTS["quantized_cache"]["scales of keys: always slot 0"](program)
+        run(program, folder, "quantized_cache")
 
-    folder = shelf.folder("language-planted-scales", make_both)
-    right, wrong = folder / "right", folder / "wrong"
+    right, wrong = made(shelf, "quantized_cache"), shelf.folder("language-planted-scales", plant)
     assert named(right, wrong, way, culprits(right, wrong), 4).startswith("named")
