@@ -20,6 +20,7 @@ import etviz
 from etviz.analysis.analysis import Analysis
 from etviz.errors import ArtifactError, UsageError
 from etviz.graph.labels import describe_row
+from etviz.pipeline.execute import execute
 from etviz.view.pages import report_page as report_module
 from etviz.view.pages.html import view_page
 from etviz.view.pages.report_page import held_rows
@@ -109,17 +110,19 @@ def test_it_answers_what_a_kernel_answers(program: Executed, tmp_path: Path) -> 
         assert data.tensor(row) == (json.loads(json.dumps(result)), buffers)
 
 
+@pytest.mark.parametrize("name", ["encoder", "residual_cnn"])
 def test_where_the_error_is_comes_with_the_worst_rows(
-    executed: Callable[[str], Executed], residual: etviz.Inspection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, executed: Callable[[str], Executed], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(report_module, "MAPPED", 2)
-    data = Container(Page(residual.to_html(tmp_path / "report.html", tensors="worst")))
+    inspection = executed(name).load()
+    assert (len(inspection.gaps) > report_module.MAPPED) == (name == "encoder")
+    data = Container(Page(inspection.to_html(tmp_path / "report.html", tensors="worst")))
     held = data.header["answers"]
-    worst = [int(row) for row in residual.worst(2).index]
+    worst = [int(row) for row in inspection.worst(report_module.MAPPED).index]
     maps = {f"{method}:{row}" for method in ("error_map", "channels", "scatter") for row in worst}
     assert set(held) == maps | {"timeline:0"}
     for row in worst:
-        reference, runtime = (tensor.double() for tensor in residual.tensors(row))
+        reference, runtime = (tensor.double() for tensor in inspection.tensors(row))
         error = (runtime - reference).abs()
         answer = held[f"error_map:{row}"]
         cells = np.frombuffer(data.buffers(answer["buffers"])[0], "<f4")
@@ -128,12 +131,15 @@ def test_where_the_error_is_comes_with_the_worst_rows(
         channels = held[f"channels:{row}"]
         assert channels["result"]["axis"] == (1 if runtime.ndim >= 4 else runtime.ndim - 1)
         assert channels["result"]["size"] == runtime.shape[channels["result"]["axis"]]
+    without = Container(Page(inspection.to_html(tmp_path / "without.html", tensors="histograms")))
+    assert set(without.header["answers"]) == {"timeline:0"}
+
+
+def test_operators_inside_a_delegate_have_error_maps_too(executed: Callable[[str], Executed], tmp_path: Path) -> None:
     zoomed = executed("residual_cnn").load()
     inner = zoomed.zoom(int(zoomed.gaps.index[zoomed.gaps["kind"] == "delegate"][0]))
     data = Container(Page(zoomed.to_html(tmp_path / "zoomed.html", tensors="worst")))
     assert {f"error_map:{len(zoomed.gaps) + int(row)}" for row in inner.worst(2).index} <= set(data.header["answers"])
-    without = Container(Page(residual.to_html(tmp_path / "without.html", tensors="histograms")))
-    assert set(without.header["answers"]) == {"timeline:0"}
 
 
 def test_the_policy_lets_only_the_view_run(residual: etviz.Inspection, tmp_path: Path) -> None:
@@ -187,18 +193,19 @@ def test_a_run_without_debug_buffer_has_a_report_that_says_so(
     assert Container(page).header["tensors"] == {}
 
 
-def test_tensors_trade_size_for_detail(
-    residual: etviz.Inspection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(report_module, "DETAILED", 4)
-    paths = {mode: residual.to_html(tmp_path / f"{mode}.html", tensors=mode) for mode in report_module.TENSORS}
+def test_tensors_trade_size_for_detail(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    program = executed("encoder")
+    run = execute(program.path("pte"), [list(program.inputs), [program.inputs[0] + 1]], workdir=tmp_path)
+    twice = program.load(etdump=run.etdump, debug_buffer=run.debug_buffer, inputs=None)
+    assert len(twice.gaps) > report_module.DETAILED
+    paths = {mode: twice.to_html(tmp_path / f"{mode}.html", tensors=mode) for mode in report_module.TENSORS}
     held = {mode: Container(Page(path)).header["tensors"] for mode, path in paths.items()}
-    rows = {str(row) for row in residual.gaps.index}
+    rows = {str(row) for row in twice.gaps.index}
     assert held["none"] == {}
     assert set(held["histograms"]) == set(held["worst"]) == rows
     assert all(item["result"]["worst"] is None for item in held["histograms"].values())
     listed = {row for row, item in held["worst"].items() if item["result"]["worst"] is not None}
-    assert listed == {str(row) for row in residual.worst(4).index}
+    assert listed == {str(row) for row in twice.worst(report_module.DETAILED).index}
     sizes = [paths[mode].stat().st_size for mode in ("none", "histograms", "worst")]
     assert sizes == sorted(set(sizes))
 
