@@ -63,9 +63,9 @@ def _inside(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, A
             interpret, payload = load_interpreter(request["interpreter"]), _payload(request["ran"])
             shown = interpret(given.graph, payload, request["candidates"], given.inputs, given.pte)
             step(2)
-            plain = None
-            if not given.are_expected(shown.outputs):
-                plain = shown.plain or interpret(given.graph, payload, [], given.inputs, given.pte).outputs
+            plain = shown.plain
+            if plain is None and not given.are_expected(shown.outputs):
+                plain = interpret(given.graph, payload, [], given.inputs, given.pte).outputs
             torch.save({"outputs": shown.outputs, "plain": plain}, request["outputs"])
     except Exception as error:  # noqa: BLE001 - the file is the user's, and it can be lowered instead
         return {"problem": reason_of(error), "step": "run"}

@@ -173,7 +173,8 @@ def _zeros(graph: Graph) -> list[torch.Tensor]:
 
 def _make(piece: Piece, timeout: float | None) -> _Made:
     try:
-        return _Made(list(piece.inputs), run_alone(piece, timeout=timeout, quiet=True).outputs)
+        run = run_alone(piece, timeout=timeout, quiet=True)
+        return _Made(list(piece.inputs), run.outputs if run.plain is None else run.plain)
     except BackendRefusedError as error:
         at = piece.ran.instruction if piece.ran is not None else -1
         raise ExecutionError(f"{error.backend} can't run the delegate call {at}: {error.problem}") from error

@@ -85,7 +85,7 @@ class Piece:
 class AloneRun:
     """Inner `values` are mapped from a file; `left_out` has reasons for other candidates.
 
-    `plain` are the outputs without added inner values, None if `outputs` equal the runtime's bit for bit.
+    `plain` are the outputs as the program computes them alone; None stands for `outputs`.
     `implementation` is empty for the backend's own kernels. `parts` are operators that the backend runs as part of
     another one. `precision` is that of `plain`, empty if it is that of the values.
     """
@@ -146,7 +146,7 @@ def run_alone(
     told = interpreter_of(piece.graph.backend_id)
     implementation = told.implementation if told is not None and not lowered else ""
     plain, parts = saved["plain"], answer.get("parts", {})
-    precision, outputs = answer.get("precision", "") if plain is not None else "", saved["outputs"][:own]
+    outputs, precision = saved["outputs"][:own], answer.get("precision", "")
     return AloneRun(outputs, values, answer["left_out"], plain, lowered, implementation, parts, precision)
 
 

@@ -117,6 +117,35 @@ def test_a_backend_that_computes_in_bfloat16_is_called_that(interpreter: str, tm
     assert "the values fit operators on bfloat16 numbers (the program says float32)" in finding["text"]
 
 
+NARROW = """
+from dataclasses import replace
+from half_interpreter import page
+import torch
+
+half = page.STEPS["linear"]
+
+def show(*given):
+    page.STEPS["linear"] = half
+    plain = page.show(*given).outputs[: len(given[0].outputs)]
+    page.STEPS["linear"] = torch.nn.functional.linear
+    return replace(page.show(*given), plain=plain, precision="bfloat16")
+"""
+
+
+def test_a_backend_that_says_its_precision_is_opened_in_float32(interpreter: str, tmp_path: Path) -> None:
+    """The emulated run is the backend's, in bfloat16; the values inside are right, and the cause is told."""
+    for name, code in (("half", HALF), ("narrow", NARROW)):
+        (tmp_path / "vendor" / f"{name}_interpreter.py").write_text(code, encoding="utf-8")
+    interpreters.register(BACKEND, "narrow_interpreter:show", "loops in bfloat16")
+    inspection = emulated(tmp_path / "run")
+    inside = inspection.zoom(0)
+    assert inside.faithful is True
+    assert inside.first_divergence is None
+    assert "computed the delegate in bfloat16; so its output is the run's, bit for bit" in str(inside.summary())
+    finding = inspection.diagnosis()["finding"]
+    assert "computed in bfloat16 (the program says float32); in float32, it computes the reference" in finding["text"]
+
+
 def test_files_of_an_emulated_run_say_so(interpreter: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     emulated(folder)

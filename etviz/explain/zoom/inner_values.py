@@ -218,7 +218,7 @@ def from_run(piece: Piece, constants: Sequence[Difference], how: How) -> InnerVa
         notes,
         problems={number: "it is not returned" for number, own in given.items() if any(item is None for item in own)},
         implementation=run.implementation,
-        precision=run.precision if faithful else "",
+        precision=run.precision if faithful and deviation else "",
     )
 
 
@@ -256,8 +256,6 @@ def _fidelity(
     if all(map(same_bits, run.outputs, piece.outputs)):
         return True, 0.0, "The zoomed delegate's output equals the run's bit for bit."
     deviation = _deviation(run.outputs, piece.outputs)
-    if run.implementation:
-        return False, deviation, _off_specification(piece, run, deviation)
     plain = run.outputs if run.plain is None else run.plain
     same = all(map(same_bits, plain, piece.outputs))
     if run.precision and same:
@@ -266,6 +264,8 @@ def _fidelity(
             f"bit. The values inside are those of the same program in float32, whose output is off by {deviation:.3g}."
         )
         return True, deviation, text
+    if run.implementation:
+        return False, deviation, _off_specification(piece, run, deviation)
     if constants and run.lowered:
         cause = f"the program that ran has other weights than the reference: {differing(constants)}"
     elif same:

@@ -84,10 +84,9 @@ def compare_inside(
     inputs = own if start is None or isinstance(start, str) else start
     one = replay.piece(inner.graph, piece.constants, [Execution(inputs, inner)])
     comparison = _compared(one, own, subject.custom, measured=start is None)
-    made = emulated_by(inner.implementation) if inner.implementation else ""
-    made = f"computed in float32; the run computed in {inner.precision}" if inner.precision else made
-    for gap in comparison.gaps if made else ():
-        gap.add_note(made)
+    for gap in comparison.gaps:
+        gap.add_note(emulated_by(inner.implementation) if inner.implementation else "")
+        gap.add_note(f"computed in float32, the run in {inner.precision}" if inner.precision else "")
     compared = {gap.instruction for gap in comparison.gaps}
     for instruction, reason in inner.reasons.items():
         if instruction >= 0 and instruction not in compared:
