@@ -20,6 +20,12 @@ test("Markdown keeps its columns apart", () => {
   expect(lines[2].match(/(?<!\\)\|/g)).toHaveLength(4);
 });
 
+test("Markdown mentions nobody, loads nothing and marks nothing", () => {
+  const hostile = decodePayload(samplePayload({ layers: 3, zoomed: [1], label: "<img src=x>  @user a_b _c_ [x](y) ~s~ & *z* `q` \\ |" }));
+  const safe = "&lt;img src=x&gt; &#64;user a_b \\_c\\_ \\[x\\](y) \\~s\\~ &amp; \\*z\\* \\`q\\` \\\\ \\|";
+  expect(markdownOf(hostile, [1], columns.slice(0, 1)).split("\n")[2]).toBe(`| #1 ${safe} |`);
+});
+
 const order = [{ column: "severity", descending: true }];
 
 test("pandas gets a query where its table can answer the search", () => {
