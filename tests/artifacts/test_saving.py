@@ -108,7 +108,7 @@ def test_a_reader_that_goes_away_is_no_full_disk(tmp_path: Path) -> None:
         with pipe.open("rb", buffering=0) as file:
             file.read(1)
 
-    reader = threading.Thread(target=read_a_byte)
+    reader = threading.Thread(target=read_a_byte, daemon=True)
     reader.start()
     with pytest.raises(ArtifactError, match="whoever read the report went away"), whole_file(pipe, "the report") as new:
         new.write_bytes(bytes(1 << 20))
@@ -205,8 +205,11 @@ def test_a_pipe_is_written_into(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
-        _write(pipe, "text")
-        assert reader.communicate(timeout=20)[0] == b"text"
+        try:
+            _write(pipe, "text")
+            assert reader.communicate(timeout=20)[0] == b"text"
+        finally:
+            reader.kill()
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
