@@ -28,14 +28,14 @@ _PATIENCE: Final = {True: 0.5, False: 3.0}
 
 
 @contextmanager
-def doing(what: str, patience: Mapping[bool, float] = _PATIENCE) -> Generator[None]:
+def doing(what: str, patience: Mapping[bool, float] | None = None) -> Generator[None]:
     terminal, said = err.is_terminal, threading.Event()
 
     def say() -> None:
         said.set()
         err.print(f"etviz: {printable(what)} …", soft_wrap=True, markup=False, end="\r" if terminal else "\n")
 
-    timer = threading.Timer(patience[terminal], say)
+    timer = threading.Timer((patience or _PATIENCE)[terminal], say)
     timer.daemon = True
     timer.start()
     try:

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 EPOCHS: Final = 12
+"""Passes over the training images."""
 _BATCH: Final = 64
 _TEST_SHARE: Final = 5
+"""One image of this number is for the test."""
 
 
 class DigitsNet(nn.Module):
@@ -34,6 +36,7 @@ class DigitsNet(nn.Module):
         self.head = nn.Linear(32 * 16, 10)
 
     def forward(self, images: Tensor) -> Tensor:
+        """Class scores of images in 0…1."""
         x = self.stem(images)
         x = self.norm1(x + self.block1(x))
         x = torch.relu(self.down(x))
