@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from etviz.evaluation.noise import Samples
     from etviz.graph.ir import Node
     from etviz.tensors.fingerprints import Fingerprint
 
@@ -193,7 +194,7 @@ class Comparison:
     then `followers` has, by kind of input (``user``, ``buffer``), those whose introduced gaps follow from them.
     `ill_defined` instructions make integers of NaN or Inf, which `nonfinite_inputs` hold. `undetermined` names what
     undetermined outputs follow from. `explained` counts instructions for which hypotheses were tried. `delegate_inputs`
-    are each delegate's logged inputs if nothing is compared.
+    are each delegate's logged inputs if nothing is compared. `samples` tell its noise until it is judged.
     """
 
     gaps: list[Gap] = field(default_factory=list)
@@ -214,6 +215,7 @@ class Comparison:
     nonfinite_inputs: tuple[str, ...] = ()
     explained: int = 0
     delegate_inputs: dict[int, list[Any]] = field(default_factory=dict)
+    samples: Samples | None = None
     run: int = 0
     keeper: Keeper = field(default_factory=Keeper)
     custom: CustomMetrics = field(default_factory=CustomMetrics)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.final_outputs import compare_outputs
 from etviz.errors import EtvizError
-from etviz.evaluation.noise import Growth, larger, propagated, total_noise
+from etviz.evaluation.noise import Growth, Samples, larger, propagated, total_noise
 from etviz.graph.ir import Ref
 from etviz.graph.labels import node_label
 from etviz.graph.quantize_ops import chooses_grid, is_quantize
@@ -96,8 +96,11 @@ def judge_totals(
         return
     evaluator = fresh()
     places, different = _different(inputs) if evaluator.independent else (range(len(inputs)), inputs)
+    known = _joined(comparisons, places)
     growth = {places[run]: Growth() for run in differing}
-    outputs = measure_totals([(places[run], gap.source[0], gap) for run, gap in suspicious], different, fresh, growth)
+    growth |= {at: own for at in growth if at in known and (own := known[at].growth) is not None}
+    values = [(places[run], gap.source[0], gap) for run, gap in suspicious]
+    outputs = measure_totals(values, different, fresh, growth, known)
     if outputs is None:
         return
     graph = evaluator.graph
@@ -106,6 +109,37 @@ def judge_totals(
         own = growth[places[run]]
         comparisons[run].output_noise, comparisons[run].output_imposed = outputs[places[run]], own.imposed
         comparisons[run].grows_at = [_growth(graph, own.stage(graph, name)) for name in names]
+
+
+def settle(item: Comparison) -> None:
+    """Judge the total gaps that the samples of an execution explain; keep only the samples that are needed later."""
+    if item.samples is None:
+        return
+    differ = not _outputs_match(item)
+    for gap in filter(_is_suspicious, item.gaps if not differ else ()):
+        noise = item.samples.explained(gap.source, gap.metrics["rmse"])
+        if noise is not None:
+            _set_total(gap, noise)
+    left = {gap.source for gap in item.gaps if _is_suspicious(gap)}
+    item.samples = item.samples.kept(left, outputs=differ)
+
+
+def _joined(comparisons: Sequence[Comparison], places: Sequence[int]) -> dict[int, Samples]:
+    """The samples of all executions, by the place of their inputs; none if one has none."""
+    found: dict[int, Samples] = {}
+    for item, at in zip(comparisons, places, strict=True):
+        own, item.samples = item.samples, None
+        if own is None:
+            return {}
+        found[at] = found[at].joined(own) if at in found else own
+    return found
+
+
+def _set_total(gap: Gap, noise: Noise) -> None:
+    if chooses_grid(gap.node):  # a zero point seldom moves in a few evaluations
+        noise = larger(noise, gap.introduced_noise)
+    gap.set_noise(larger(noise, gap.noise))
+    gap.add_note(_PERTURBED)
 
 
 def _different(inputs: Sequence[Sequence[Any]]) -> tuple[Sequence[int], list[Sequence[Any]]]:
@@ -121,6 +155,7 @@ def measure_totals(
     inputs: Sequence[Sequence[Any]],
     fresh: Callable[[], Evaluator],
     growth: Mapping[int, Growth] | None = None,
+    samples: Mapping[int, Samples] | None = None,
 ) -> list[list[Noise]] | None:
     """Judge some total gaps by measured noise; returns that of the final outputs, None where it can't be measured.
 
@@ -133,7 +168,7 @@ def measure_totals(
         for run, name, gap in values:
             key = run, name, gap.source[1]
             errors[key] = max(errors.get(key, 0.0), gap.metrics["rmse"])
-        noise, outputs = total_noise(fresh, inputs, names, growth, None if growth else errors)
+        noise, outputs = total_noise(fresh, inputs, names, growth, None if growth else errors, samples)
     except EtvizError as error:
         for _, _, gap in values:
             gap.add_note(f"{_FAILED}{error}")
@@ -141,10 +176,7 @@ def measure_totals(
     for run, name, gap in values:
         own = noise.get((run, name, gap.source[1]))
         if own is not None:
-            if chooses_grid(gap.node):  # a zero point seldom moves in a few evaluations
-                own = larger(own, gap.introduced_noise)
-            gap.set_noise(larger(own, gap.noise))
-            gap.add_note(_PERTURBED)
+            _set_total(gap, own)
     return outputs
 
 

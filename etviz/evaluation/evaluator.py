@@ -62,6 +62,20 @@ class Scope:
     perturbed: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Computes a node on the same arguments with another rounding."""
+
+    evaluator: Evaluator
+    graph: Graph
+    node: Node
+    args: Any
+    kwargs: Any
+
+    def __call__(self, rounding: Perturbation | None) -> Any:
+        return self.evaluator.again(self.graph, self.node, self.args, self.kwargs, rounding)
+
+
 class Evaluator(GraphInterpreter):
     """Evaluates one method in the program's types and within the limits.
 
@@ -128,11 +142,12 @@ class Evaluator(GraphInterpreter):
             self._walk(self.graph, *scopes)
             if scopes[0].local is not None:
                 self.end_second_lane(scopes[0].local)
-            if scopes[0].perturbed is not None:
-                self.end_perturbed_lanes(scopes[0].perturbed)
             outputs = self.results(self.graph, env)
+            if scopes[0].perturbed is not None:
+                self.end_perturbed_lanes(scopes[0].perturbed, outputs)
             self.state |= {key: outputs[at] for at, key in self._exchange.gives.items()}
             self.state[TURN] = turn + 1
+            self._reading, self._read = None, {}
             return outputs
 
     def _begin(self, turn: Turn, *, with_log: bool) -> None:
@@ -200,8 +215,8 @@ class Evaluator(GraphInterpreter):
         """None if no lane takes the branch that the reference takes."""
         return None
 
-    def end_perturbed_lanes(self, perturbed: Mapping[str, Any]) -> None:
-        """Told the perturbed values that are left at the end."""
+    def end_perturbed_lanes(self, perturbed: Mapping[str, Any], plain: Sequence[Any]) -> None:
+        """Told the perturbed values that are left at the end, and the outputs."""
 
     def call(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
         env, live = self.bind(graph, args), self.limits.live
@@ -438,7 +453,7 @@ class Evaluator(GraphInterpreter):
             value.local = [self.look_up(local, leaf) for leaf in node.args]
             return value
         value.local = reference
-        value.again = partial(self.again, graph, node, args, kwargs)
+        value.again = Again(self, graph, node, args, kwargs)
         if all(local[name] is env[name] for name in self.reads(node)):
             value.noise = self._noise(graph, node, args, kwargs, reference)
             return value
@@ -446,7 +461,7 @@ class Evaluator(GraphInterpreter):
         sizing = Sizing() if node.target == "delegate" and self.rounds_once(graph.inside(node)) else None
         try:
             value.local = self.again(graph, node, args, kwargs, sizing)
-            value.again = partial(self.again, graph, node, args, kwargs)
+            value.again = Again(self, graph, node, args, kwargs)
             value.noise = self._noise(graph, node, args, kwargs, value.local, sizing)
         except Exception as error:  # noqa: BLE001 - any operator may fail in its own way on wrong values
             value.local, value.problem = None, f"the operator fails on the runtime's inputs: {error}"

@@ -87,6 +87,8 @@ class GraphInterpreter(ABC):
         self.state: State = {}
         self.prepared = prepared or Prepared()
         self._unpacked = self.prepared.unpacked
+        self._reading: Node | None = None
+        self._read: dict[str, torch.Tensor] = {}
 
     @abstractmethod
     def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -148,8 +150,16 @@ class GraphInterpreter(ABC):
         return known
 
     def arguments(self, env: Environment, node: Node) -> tuple[list[Any], dict[str, Any]]:
+        """Its weights are read once for all environments in which the node is evaluated next."""
         _, args, kwargs = self.forms(node)
-        return args.fill(env, self._kept), kwargs.fill(env, self._kept) if node.kwargs else {}
+        if self._reading is not node:
+            self._reading, self._read = node, {}
+        return args.fill(env, self._read_once), kwargs.fill(env, self._read_once) if node.kwargs else {}
+
+    def _read_once(self, target: str) -> torch.Tensor:
+        if target not in self._read:
+            self._read[target] = self._kept(target)
+        return self._read[target]
 
     def reads(self, node: Node) -> tuple[str, ...]:
         _, args, kwargs = self.forms(node)

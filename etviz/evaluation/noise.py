@@ -31,7 +31,7 @@ from zlib import crc32
 import torch
 
 from etviz.errors import EtvizError, PairingError
-from etviz.evaluation.evaluator import Evaluator, Scope
+from etviz.evaluation.evaluator import Again, Evaluator, Scope
 from etviz.evaluation.language_kernels import reads_grids, without_grids
 from etviz.evaluation.law import ENOUGH, allowance, chance, half_ulp, independent, only_picks, sizes
 from etviz.evaluation.products import weight_of
@@ -41,6 +41,7 @@ from etviz.evaluation.unpacked import elements, largest_value
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import CONTROL, Graph, Node, Ref
 from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_dequantize, is_quantize
+from etviz.graph.uses import is_stateful, item_of
 from etviz.native import pair_sums
 from etviz.tensors.metrics import MEASURED, NAN, THRESHOLD, Noise
 
@@ -343,6 +344,12 @@ def propagated(again: Callable[[Any], Any] | Sequence[Any], value: Any) -> list[
     values = flat_values(value)
     if not callable(again):
         return [spread.noise for spread in _spreads(iter(again), values)]
+    if isinstance(again, Again) and (lanes := _lanes_of(again, values)) is not None:
+        first, both = range(lanes.number), [(Spread(), Spread()) for _ in values]
+        for spreads, other, plain in zip(both, lanes.results_again(again.args), values, strict=True):
+            spreads[0].add_lanes(other, plain, first)
+            spreads[1].add_lanes(other, plain, range(lanes.number, lanes.lanes))
+        return [larger(own.noise, imposed.noise) for own, imposed in both]
     roundings: list[Rounding] = []
 
     def others(grids: Mapping[int, Sequence[Any]] | None = None) -> Iterator[Any]:
@@ -357,6 +364,18 @@ def propagated(again: Callable[[Any], Any] | Sequence[Any], value: Any) -> list[
     again(plain)
     imposed = _spreads(others(plain.values), values)
     return [larger(noise, spread.noise) for noise, spread in zip(found, imposed, strict=True)]
+
+
+def _lanes_of(again: Again, values: Sequence[Any]) -> Lanes | None:
+    """The lanes that a delegate's values need; None if one is enough, or if they take much memory."""
+    if again.node.target != "delegate":
+        return None
+    inner = again.graph.inside(again.node)
+    count = min(PASSES, math.ceil(ENOUGH / max(1, min((item.numel() for item in values), default=ENOUGH))))
+    if count == 1 or is_stateful(inner) or _has_branches(inner) or (largest_value(inner) or _SMALL + 1) > _SMALL:
+        return None
+    own = again.evaluator
+    return Lanes(Evaluator(inner, own.constants, own.limits, own.prepared), range(count))
 
 
 def larger(one: Noise, other: Noise) -> Noise:
@@ -454,7 +473,8 @@ class Lanes(Evaluator):
             self._others += [Rounding(PASSES + seed, {}) for seed in seeds]
         self._depth = 0
         self._alone: set[int] = set()
-        self.seen: SeenPerturbed = lambda node, value, perturbed: None
+        self.seen: SeenPerturbed = _unseen
+        self.plain_outputs: list[Any] = []
         self.perturbed_outputs: list[list[Any]] = []
 
     @property
@@ -464,8 +484,9 @@ class Lanes(Evaluator):
     def perturbed_lanes(self, env: Mapping[str, Any]) -> dict[str, Any]:
         return {**env, **self._found(self.perturbed_state)}
 
-    def end_perturbed_lanes(self, perturbed: Mapping[str, Any]) -> None:
+    def end_perturbed_lanes(self, perturbed: Mapping[str, Any], plain: Sequence[Any]) -> None:
         outputs = self._ends(self.graph, perturbed)
+        self.plain_outputs = list(plain)
         self.perturbed_outputs = [lane_of(outputs, at) for at in range(self.lanes)]
         for at, key in self._exchange.gives.items():
             self.perturbed_state[key] = outputs[at]
@@ -473,7 +494,7 @@ class Lanes(Evaluator):
     def beside(self, call: Interlude) -> Self:
         """See `Evaluator.beside`; what other methods compute is not shown."""
         other = super().beside(call)
-        other.seen = lambda node, value, perturbed: None
+        other.seen = _unseen
         return other
 
     def perturbed_branch(self, graph: Graph, node: Node, scope: Scope, branch: Graph) -> dict[str, Any] | None:
@@ -687,6 +708,14 @@ class Lanes(Evaluator):
         self.limits.live = live
         return self.results(inner, env), self._ends(inner, within)
 
+    def results_again(self, args: Sequence[Any]) -> list[Any]:
+        """The perturbed results on plain arguments."""
+        live, env = self.limits.live, self.bind(self.graph, args)
+        perturbed = dict(env)
+        self._walk(self.graph, Scope(env, perturbed=perturbed))
+        self.limits.live = live
+        return self._ends(self.graph, perturbed)
+
 
 class Growth:
     """Where noise grows on the way to a final output: its ratio to the size of the values, operator by operator.
@@ -723,74 +752,123 @@ class Growth:
         return (node, factor) if node is not None else None
 
 
+class Samples:
+    """Differences of perturbed values to the plain ones in one execution: by node and output, and of its outputs.
+
+    Takes those of the nodes in `names`, all if it is None. `growth` receives all of them.
+    """
+
+    def __init__(self, names: Collection[str] | None = None, growth: Growth | None = None) -> None:
+        self.names, self.growth = names, growth
+        self.values: dict[tuple[str, int], tuple[Spread, Spread]] = defaultdict(lambda: (Spread(), Spread()))
+        self.outputs: list[tuple[Spread, Spread]] = []
+        self.lanes = 0
+
+    def run(self, lanes: Lanes, run: Callable[[], Any]) -> Any:
+        """Collect what `lanes` show while they `run`; returns what it returns."""
+        first = range(lanes.number)
+        lanes.seen = partial(self._see, first, range(lanes.number, lanes.lanes))
+        try:
+            result = run()
+        finally:
+            lanes.seen = _unseen
+        self.outputs = self.outputs or [(Spread(), Spread()) for _ in lanes.plain_outputs]
+        for at, outputs in enumerate(lanes.perturbed_outputs):
+            for spreads, perturbed, value in zip(self.outputs, outputs, lanes.plain_outputs, strict=False):
+                spreads[at >= lanes.number].add(perturbed, value)
+        lanes.perturbed_outputs, lanes.plain_outputs = [], []
+        if self.growth is not None and not self.lanes:
+            self.growth.imposed = [last.noise for _, last in self.outputs]
+        self.lanes += lanes.number
+        return result
+
+    def _see(self, first: range, last: range, node: Node, value: Any, perturbed: Any) -> None:
+        wanted, told = self.names is None or node.name in self.names, self.growth if not self.lanes else None
+        if not wanted and told is None:
+            return
+        values = flat_values(value)
+        both = self._of_source(node)
+        if both is None:
+            both = [self.values[node.name, at] if wanted else (Spread(), Spread()) for at in range(len(values))]
+            for (own, imposed), other, plain in zip(both, flat_values(perturbed), values, strict=False):
+                own.add_lanes(other, plain, first)
+                imposed.add_lanes(other, plain, last)
+        if told is not None:
+            told.see(node, value, [own for own, _ in both])
+
+    def _of_source(self, node: Node) -> list[tuple[Spread, Spread]] | None:
+        """The samples of an operator's output for the item that takes it."""
+        item = item_of(node)
+        if item is None or item not in self.values or not (self.names is None or item[0] in self.names):
+            return None
+        self.values[node.name, 0] = self.values[item]
+        return [self.values[item]]
+
+    def explained(self, key: tuple[str, int], error: float) -> Noise | None:
+        """The noise of a value where it `explains` an error (RMSE)."""
+        if key in self.values and any(spread.explains(error) for spread in self.values[key]):
+            return Noise(max(spread.rms for spread in self.values[key]), MEASURED)
+        return None
+
+    def joined(self, other: Samples) -> Samples:
+        """With those of another execution on the same inputs."""
+        both = self.kept([*self.values, *other.values], outputs=True)
+        both.values.update({**other.values, **self.values})
+        both.outputs, both.growth = self.outputs or other.outputs, self.growth or other.growth
+        return both
+
+    def kept(self, keys: Collection[tuple[str, int]], *, outputs: bool) -> Samples:
+        """Those of some values, and of the outputs, or none."""
+        other = Samples({name for name, _ in keys}, self.growth if outputs else None)
+        other.values.update({key: self.values[key] for key in keys if key in self.values})
+        other.outputs, other.lanes = self.outputs if outputs else [], self.lanes
+        return other
+
+
+def _unseen(node: Node, value: Any, perturbed: Any) -> None:
+    pass
+
+
 def total_noise(
     fresh: Callable[[], Evaluator],
     inputs: Sequence[Sequence[Any]],
     wanted: Iterable[tuple[int, str]],
     growth: Mapping[int, Growth] | None = None,
     errors: Mapping[tuple[int, str, int], float] | None = None,
+    samples: Mapping[int, Samples] | None = None,
 ) -> tuple[dict[tuple[int, str, int], Noise], list[list[Noise]]]:
     """Measure the noise of values that are computed from the program's inputs.
 
     `fresh` makes an evaluator in the initial state, `inputs` are those of every execution, `wanted` the execution and
     node of each value. `growth` receives all values of an execution. With `errors` (RMSE) a value takes part in further
-    evaluations only until its noise `explains` its error; the noise of final outputs is then of no use.
+    evaluations only until its noise `explains` its error; the noise of final outputs is then of no use. `samples` are
+    those of the first lanes.
 
     Returns the noise in the value's units by execution, node and output, and that of each execution's final outputs.
     """
     names = set(wanted)
-    found: dict[tuple[int, str, int], tuple[Spread, Spread]] = defaultdict(lambda: (Spread(), Spread()))
     start = fresh()  # all lanes share the weights that it dequantizes
-    parts, settled = batches(start.graph, {name for _, name in names}), dict[tuple[int, str, int], Noise]()
-    for seeds in parts:
-        lanes, by_run = Lanes(start, seeds), defaultdict[int, set[str]](set)
-        for run, name in names:
-            by_run[run].add(name)
+    found = [(samples or {}).get(run) or Samples((), (growth or {}).get(run)) for run in range(len(inputs))]
+    taken = min((item.lanes for item in found if item.lanes), default=0)
+    settled: dict[tuple[int, str, int], Noise] = {}
+    for seeds in batches(start.graph, {name for _, name in names}, taken):
+        lanes = Lanes(start, seeds)
         for run, given in enumerate(inputs):
-            told = (growth or {}).get(run) if seeds[0] == 0 else None
-            lanes.seen = partial(
-                _see, (range(lanes.number), range(lanes.number, lanes.lanes)), found, run, by_run[run], told
-            )
-            ended = lanes.run(given)
-            both = [found[run, "", at] for at in range(len(ended))]
-            for at, outputs in enumerate(lanes.perturbed_outputs):
-                for spreads, perturbed, value in zip(both, outputs, ended, strict=False):
-                    spreads[at >= lanes.number].add(perturbed, value)
-            if told is not None:
-                told.imposed = [last.noise for _, last in both]
+            found[run].names = {name for own, name in names if own == run}
+            found[run].run(lanes, partial(lanes.run, given))
         for key, error in (errors or {}).items():
-            if key not in settled and any(spread.explains(error) for spread in found[key]):
-                settled[key] = Noise(max(spread.rms for spread in found[key]), MEASURED)
+            if key not in settled and (noise := found[key[0]].explained(key[1:], error)) is not None:
+                settled[key] = noise
         names -= {key[:2] for key in settled} - {key[:2] for key in set(errors or ()) - set(settled)}
         if errors is not None and not names:
             break
-    noises = {key: larger(first.noise, last.noise) for key, (first, last) in found.items()} | settled
-    outputs: list[list[Noise]] = [[] for _ in inputs]
-    for (run, name, _), noise in noises.items():
-        if not name:
-            outputs[run].append(noise)
-    return {key: noise for key, noise in noises.items() if key[1]}, outputs
-
-
-def _see(
-    lanes: tuple[range, range],
-    found: dict[tuple[int, str, int], tuple[Spread, Spread]],
-    run: int,
-    names: Collection[str],
-    told: Growth | None,
-    node: Node,
-    value: Any,
-    perturbed: Any,
-) -> None:
-    if told is None and node.name not in names:
-        return
-    values = flat_values(value)
-    both = [found[run, node.name, at] if node.name in names else (Spread(), Spread()) for at in range(len(values))]
-    for (first, last), other, plain in zip(both, flat_values(perturbed), values, strict=False):
-        first.add_lanes(other, plain, lanes[0])
-        last.add_lanes(other, plain, lanes[1])
-    if told is not None:
-        told.see(node, value, [first for first, _ in both])
+    noises = {
+        (run, *key): larger(first.noise, last.noise)
+        for run, item in enumerate(found)
+        for key, (first, last) in item.values.items()
+    }
+    outputs = [[larger(first.noise, last.noise) for first, last in item.outputs] for item in found]
+    return noises | settled, outputs
 
 
 def chained(graph: Graph) -> list[Rounding]:
@@ -799,16 +877,22 @@ def chained(graph: Graph) -> list[Rounding]:
     return [Rounding(seed) for seed in range(PASSES if small else _CHAINED)]
 
 
-def batches(graph: Graph, names: Collection[str] = ()) -> list[list[int]]:
+def batches(graph: Graph, names: Collection[str] = (), taken: int = 0) -> list[list[int]]:
     """Seeds of the lanes that are evaluated together: all of them, unless they take much memory.
 
-    There are as many as the smallest value needs to have `ENOUGH` elements over all lanes.
+    There are as many as the smallest value needs to have `ENOUGH` elements over all lanes, without those `taken`.
     """
     results = {*names, *graph.results()}
     counts = (elements(meta) for node in graph.nodes if node.name in results for meta in node.outputs)
-    seeds = list(range(min(PASSES, math.ceil(ENOUGH / max(1, min(filter(None, counts), default=1))))))
+    seeds = list(range(taken, min(PASSES, math.ceil(ENOUGH / max(1, min(filter(None, counts), default=1))))))
     together = not _has_branches(graph) and 0 < (largest_value(graph) or 0) <= _SMALL
-    return [seeds] if together else [[seed] for seed in seeds]
+    return [seeds] if together and seeds else [[seed] for seed in seeds]
+
+
+def first_lanes(evaluator: Evaluator) -> Lanes:
+    """An evaluator in the lanes that the values of all instructions need first."""
+    graph = evaluator.graph
+    return Lanes(evaluator, batches(graph, [node.name for node in graph.nodes if node.instruction >= 0])[0])
 
 
 def _has_branches(graph: Graph) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,11 +18,12 @@ from etviz.comparison.exact import compare_together
 from etviz.comparison.gap import Comparison, Keeper, Run
 from etviz.comparison.input_checks import FIRST_FAR_OFF, Entrance, Inputs, why_not
 from etviz.comparison.logged_twice import LoggedTwice
-from etviz.comparison.noise import judge_totals
+from etviz.comparison.noise import judge_totals, settle
 from etviz.comparison.references import KEPT_BYTES
 from etviz.comparison.truncated_buffer import blank_tail, drop_blank_tail
 from etviz.comparison.undetermined import Undetermined
-from etviz.errors import UsageError
+from etviz.errors import EtvizError, UsageError
+from etviz.evaluation.noise import Growth, Lanes, Samples, first_lanes
 from etviz.evaluation.replay import Execution, Replay
 from etviz.graph.state_threading import seen_later
 from etviz.loading.method_calls import named_calls, off_inputs, with_calls
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph
     from etviz.loading.paired import Paired
     from etviz.tensors.custom_metrics import CustomMetrics
+
+logger = logging.getLogger(__name__)
 
 NO_INPUTS: Final = (
     "The inputs of the run are not known, so there is no reference; give inputs=, "
@@ -78,9 +83,12 @@ def compare_executions(
     ran_here: bool,
     introduced: bool,
     custom: CustomMetrics,
-    judge: Judge = judge_totals,
+    judge: Judge | None = None,
 ) -> Compared:
-    """If the program `ran_here` a moment ago, nobody doubts the inputs `given`, nor the debug buffer."""
+    """If the program `ran_here` a moment ago, nobody doubts the inputs `given`, nor the debug buffer.
+
+    Without a `judge` the noise of total gaps is measured.
+    """
     calls = named_calls(given)
     if calls is not None:
         paired, given = with_calls(paired, calls)
@@ -90,13 +98,13 @@ def compare_executions(
     candidates = _candidates(paired, evaluator.graph, given)
     if not candidates:
         return Compared(notes=(NO_INPUTS,))
-    stage = _InTurn(paired, evaluator, candidates, introduced, custom, named=given is not None, ran_here=ran_here)
+    how = {"measured": judge is None, "named": given is not None, "ran_here": ran_here}
+    stage = _InTurn(paired, evaluator, candidates, introduced, custom, **how)
     begun = tuple(paired.initial_state(evaluator)) if artifacts.program is None else ()
     known_inputs = _WhoseInputs(paired, stage.entrance, begun, each=ran_here or _each_is_given(paired, given))
     notes = dict.fromkeys((*_about_state(begun, _MAYBE_FORGOTTEN), *_about_state(paired.forgotten)))
-    refs = artifacts.dump.tensor_refs()
     file = artifacts.buffer if "debug_buffer" in artifacts.named else None
-    blank = blank_tail(file, refs) if file is not None else None
+    blank = blank_tail(file, artifacts.dump.tensor_refs()) if file is not None else None
     twice, runs, replayed = LoggedTwice(evaluator.graph) if not ran_here else None, [], []
     undetermined = Undetermined(evaluator.graph, known=paired.pairing != HANDLES)
     for one, states, comparison in stage.compared():
@@ -117,10 +125,11 @@ def compare_executions(
         if twice is not None and (foreign := twice.foreign_buffer(log)):
             return Compared(notes=(foreign,))  # one buffer is all executions'
         notes |= dict.fromkeys(filter(None, (note, lost, *undetermined.forget(comparison))))
+        settle(comparison)
         replayed.append(Execution(inputs.values, log))
         runs.append(Run(one.at, inputs.index, comparison))
     notes = dict.fromkeys((*stage.one_for_all(runs), *off_inputs(paired, replayed), *notes, *_failed_metrics(runs)))
-    judge([item.comparison for item in runs], [item.inputs for item in replayed], paired.evaluator)
+    (judge or judge_totals)([item.comparison for item in runs], [item.inputs for item in replayed], paired.evaluator)
     floats = paired.float_evaluator if paired.has_float else None
     return Compared(tuple(runs), Replay(paired.evaluator, replayed, floats, paired.stages), tuple(notes))
 
@@ -219,10 +228,12 @@ class _InTurn:
         introduced: bool,
         custom: CustomMetrics,
         *,
+        measured: bool,
         named: bool,
         ran_here: bool,
     ) -> None:
-        self.evaluator, self.entrance = evaluator, Entrance(evaluator.graph)
+        self.evaluator = first_lanes(evaluator) if measured else evaluator
+        self._plain, self.entrance = evaluator, Entrance(evaluator.graph)
         self._named, self._ran_here = named, ran_here
         self._paired, self._candidates, self._introduced = paired, candidates, introduced
         self._groups = _groups(paired, evaluator)
@@ -274,8 +285,21 @@ class _InTurn:
     def _compare(self, logs: Sequence[RuntimeLog], inputs: Inputs, run: int, *, introduced: bool) -> list[Comparison]:
         given = {"logs": logs, "inputs": inputs.values, "run": run, "introduced": introduced} | self._shared
         if self._groups is None:
-            return compare_together(self.evaluator, **given, pairing=self._paired.pairing)
-        return compare_by_handles(self.evaluator, self._groups, **given)
+            compare = partial(compare_together, **given, pairing=self._paired.pairing)
+        else:
+            compare = partial(compare_by_handles, groups=self._groups, **given)
+        if isinstance(self.evaluator, Lanes):
+            before, samples = self.evaluator.states, Samples(growth=Growth())
+            try:
+                found = samples.run(self.evaluator, partial(compare, self.evaluator))
+            except EtvizError:  # perhaps only in the perturbed lanes, or as memory lacks for these
+                logger.debug("the noise of execution %d is measured apart", run, exc_info=True)
+                self.evaluator, self._plain.states = self._plain, before
+            else:
+                for item in found:
+                    item.samples = samples
+                return found
+        return compare(self.evaluator)
 
     def _explained(
         self,
