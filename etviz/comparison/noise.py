@@ -90,13 +90,16 @@ def judge_totals(
     fresh
         Makes an evaluator of the reference in the initial state.
     """
+    samples = [item.samples for item in comparisons]
+    for item in comparisons:
+        item.samples = None
     suspicious = [(run, gap) for run, item in enumerate(comparisons) for gap in item.gaps if _is_suspicious(gap)]
     differing = [run for run, item in enumerate(comparisons) if not _outputs_match(item)]
     if not suspicious and not differing:
         return
     evaluator = fresh()
     places, different = _different(inputs) if evaluator.independent else (range(len(inputs)), inputs)
-    known = _joined(comparisons, places)
+    known = _joined(samples, places)
     growth = {places[run]: Growth() for run in differing}
     growth |= {at: own for at in growth if at in known and (own := known[at].growth) is not None}
     values = [(places[run], gap.source[0], gap) for run, gap in suspicious]
@@ -124,11 +127,10 @@ def settle(item: Comparison) -> None:
     item.samples = item.samples.kept(left, outputs=differ)
 
 
-def _joined(comparisons: Sequence[Comparison], places: Sequence[int]) -> dict[int, Samples]:
+def _joined(samples: Sequence[Samples | None], places: Sequence[int]) -> dict[int, Samples]:
     """The samples of all executions, by the place of their inputs; none if one has none."""
     found: dict[int, Samples] = {}
-    for item, at in zip(comparisons, places, strict=True):
-        own, item.samples = item.samples, None
+    for own, at in zip(samples, places, strict=True):
         if own is None:
             return {}
         found[at] = found[at].joined(own) if at in found else own

@@ -89,7 +89,7 @@ class Limits:
 
 
 def _checked(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-    kinds, named = _kinds(args), _kinds(tuple(kwargs.items()))
+    kinds, named = _kinds(args), _kinds(tuple(kwargs.items())) if kwargs else ()
     key = (target, kinds, named) if kinds is not None and named is not None else None
     found = _KNOWN.get(key) if key is not None else None
     if found is None:
@@ -109,7 +109,7 @@ def _kinds(values: Sequence[Any]) -> tuple[Any, ...] | None:
     for value in values:
         kind = type(value)
         if kind is torch.Tensor or kind is torch.nn.Parameter:
-            found.append((value.dtype, value.shape, value.layout, value.device.type))
+            found.append((value.dtype, value.shape, value.layout, value.is_cpu))
         elif kind in _PLAIN:
             found.append((kind, value))
         elif kind in (torch.dtype, torch.memory_format, torch.layout, torch.device):

@@ -852,9 +852,11 @@ def total_noise(
     taken = min((item.lanes for item in found if item.lanes), default=0)
     settled: dict[tuple[int, str, int], Noise] = {}
     for seeds in batches(start.graph, {name for _, name in names}, taken):
-        lanes = Lanes(start, seeds)
+        lanes, by_run = Lanes(start, seeds), defaultdict[int, set[str]](set)
+        for run, name in names:
+            by_run[run].add(name)
         for run, given in enumerate(inputs):
-            found[run].names = {name for own, name in names if own == run}
+            found[run].names = by_run[run]
             found[run].run(lanes, partial(lanes.run, given))
         for key, error in (errors or {}).items():
             if key not in settled and (noise := found[key[0]].explained(key[1:], error)) is not None:
