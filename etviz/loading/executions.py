@@ -211,7 +211,11 @@ class _Candidate:
     inputs: Inputs
 
     def has_inputs_of(self, other: _Candidate) -> bool:
-        return all(a is b for a, b in zip(self.inputs.values, other.inputs.values, strict=True))
+        return _are(self.inputs.values, other.inputs.values)
+
+
+def _are(inputs: Sequence[Any], others: Sequence[Any]) -> bool:
+    return all(a is b for a, b in zip(inputs, others, strict=True))
 
 
 class _InTurn:
@@ -234,6 +238,8 @@ class _InTurn:
     ) -> None:
         self.evaluator = first_lanes(evaluator) if measured else evaluator
         self._plain, self.entrance = evaluator, Entrance(evaluator.graph)
+        self._samples: Samples | None = None
+        self._given: Sequence[Any] = ()
         self._named, self._ran_here = named, ran_here
         self._paired, self._candidates, self._introduced = paired, candidates, introduced
         self._groups = _groups(paired, evaluator)
@@ -288,18 +294,22 @@ class _InTurn:
             compare = partial(compare_together, **given, pairing=self._paired.pairing)
         else:
             compare = partial(compare_by_handles, groups=self._groups, **given)
-        if isinstance(self.evaluator, Lanes):
-            before, samples = self.evaluator.states, Samples(growth=Growth())
+        lanes = self.evaluator
+        if not isinstance(lanes, Lanes):
+            return compare(lanes)
+        if self._samples is not None and lanes.independent and _are(inputs.values, self._given):
+            found = compare(self._plain)
+        else:
+            before, self._samples, self._given = lanes.states, Samples(growth=Growth()), inputs.values
             try:
-                found = samples.run(self.evaluator, partial(compare, self.evaluator))
+                found = self._samples.run(lanes, partial(compare, lanes))
             except EtvizError:  # perhaps only in the perturbed lanes, or as memory lacks for these
                 logger.debug("the noise of execution %d is measured apart", run, exc_info=True)
                 self.evaluator, self._plain.states = self._plain, before
-            else:
-                for item in found:
-                    item.samples = samples
-                return found
-        return compare(self.evaluator)
+                return compare(self._plain)
+        for item in found:
+            item.samples = self._samples
+        return found
 
     def _explained(
         self,

@@ -138,8 +138,8 @@ def test_noise_on_equal_inputs_is_measured_once(tmp_path: Path, monkeypatch: pyt
     torch.manual_seed(0)
     inputs, evaluated = (normal(2, 4),), list[int]()
     etviz.debug(nn.Sequential(nn.Linear(4, 4), nn.Softmax(-1)).eval(), inputs, workdir=tmp_path)
-    run = Lanes.run
-    monkeypatch.setattr(Lanes, "run", lambda *given: evaluated.append(1) or run(*given))
+    run = Lanes.run_together
+    monkeypatch.setattr(Lanes, "run_together", lambda *given, **how: evaluated.append(1) or run(*given, **how))
 
     def look(count: int) -> pd.DataFrame:
         evaluated.clear()
