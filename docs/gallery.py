@@ -115,6 +115,15 @@ def _wide_norm(workdir: Path) -> etviz.Inspection:
     return etviz.debug(model, ((5 * torch.randn(6, 256)).bfloat16(),), workdir=workdir)
 
 
+class _Compared(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x == 0.1).to(torch.float32) + 1
+
+
+def _compared(workdir: Path) -> etviz.Inspection:
+    return etviz.debug(_Compared(), (torch.tensor([0.1, 0.2]).bfloat16(),), workdir=workdir)
+
+
 class _Exp(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.exp(x) + 1
@@ -188,6 +197,12 @@ EXHIBITS: Final = (
         "Layer norms of 256 and more 16-bit values are wrong",
         "The kernel reads the values as float32.",
         _wide_norm,
+    ),
+    _fault(
+        "compared-16-bit",
+        "A 16-bit tensor is compared with a number that is not rounded to 16 bits",
+        "In torch, 0.1 in bfloat16 equals 0.1.",
+        _compared,
     ),
     _fault("exp-nan", "XNNPACK's exp(NaN) is 0", "A NaN of the input disappears.", _nan),
     _fault("rsqrt-zero", "XNNPACK's rsqrt(0) is NaN", "IEEE 754 gives infinity.", _rsqrt),

@@ -221,3 +221,26 @@ def test_xnnpack_resizes_by_the_ratio_of_the_sizes(tmp_path: Path, way: str) -> 
     said = "the values fit upsample_bilinear2d by the ratio of the sizes (the program gives the factors 1.5, 1.5)"
     assert said in finding["text"]
     assert etviz.debug(model, (x,)).first_divergence is None
+
+
+class Compared(nn.Module):
+    def __init__(self, number: float) -> None:
+        super().__init__()
+        self.number = number
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x == self.number).to(torch.float32) + 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_number_is_compared_before_it_is_rounded_to_16_bits(tmp_path: Path, dtype: torch.dtype) -> None:
+    """torch rounds the number to the tensor's dtype first, so a value that was rounded equals it."""
+    x = torch.tensor([0.1, 0.2]).to(dtype)
+    assert Compared(0.1)(x).tolist() == [2.0, 1.0]
+    inspection = etviz.debug(Compared(0.1), (x,), workdir=tmp_path)
+    assert _run(tmp_path / "model.pte", x).tolist() == [1.0, 1.0]
+    first = inspection.first_divergence
+    assert first is not None
+    assert first["op"].startswith("aten::eq.")
+    held = etviz.debug(Compared(0.125), (torch.tensor([0.125, 0.2]).to(dtype),))
+    assert held.first_divergence is None
