@@ -289,6 +289,12 @@ def test_a_bad_file_is_one_clear_error(kind: str, make: Any, encoder: Executed, 
     assert found.value.advice
 
 
+def test_zeros_of_a_run_made_here_are_values() -> None:
+    found = etviz.debug(torch.nn.Threshold(1.0, 0.0), (torch.rand(2, 3),))
+    assert set(found.gaps["status"]) == {"compared"}
+    assert "matches the reference" in found.summary()
+
+
 def test_a_buffer_of_zeros_gives_no_numbers(encoder: Executed, tmp_path: Path) -> None:
     path = tmp_path / "zeros.bin"
     path.write_bytes(bytes(encoder.path("debug_buffer").stat().st_size))

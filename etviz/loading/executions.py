@@ -103,7 +103,7 @@ def compare_executions(
     begun = tuple(paired.initial_state(evaluator)) if artifacts.program is None else ()
     known_inputs = _WhoseInputs(paired, stage.entrance, begun, each=ran_here or _each_is_given(paired, given))
     notes = dict.fromkeys((*_about_state(begun, _MAYBE_FORGOTTEN), *_about_state(paired.forgotten)))
-    file = artifacts.buffer if "debug_buffer" in artifacts.named else None
+    file = artifacts.buffer if "debug_buffer" in artifacts.named and not ran_here else None
     blank = blank_tail(file, artifacts.dump.tensor_refs()) if file is not None else None
     twice, runs, replayed = LoggedTwice(evaluator.graph) if not ran_here else None, [], []
     undetermined = Undetermined(evaluator.graph, known=paired.pairing != HANDLES)

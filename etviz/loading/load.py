@@ -95,7 +95,7 @@ def read(
     remarks = {at: emulated_by(name) for at, name in emulated.items()} | dict(remarks)
     if emulated:
         notes = (_EMULATED.format(", ".join(dict.fromkeys(emulated.values()))), *notes)
-    missing = _missing(paired)
+    missing = _missing(paired, ran_here=ran_here)
     constants = paired.comparing_constants() if not ran_here else None
     try:
         compared = compare(introduced=introduced) if not missing else Compared(notes=(missing,))
@@ -198,7 +198,7 @@ def _misplaced(paired: Paired) -> Iterator[str]:
             )
 
 
-def _missing(paired: Paired) -> str:
+def _missing(paired: Paired, *, ran_here: bool) -> str:
     artifacts = paired.artifacts
     if not paired.executions:
         if any(block.name == "Execute" for block in artifacts.dump.blocks):
@@ -206,7 +206,8 @@ def _missing(paired: Paired) -> str:
         return "The ETDump holds no execution, only the loading of the program."
     if artifacts.buffer is None:
         return "There is no debug buffer, so no value can be compared; give debug_buffer=."
-    if "debug_buffer" in artifacts.named and artifacts.buffer.is_blank(artifacts.dump.tensor_refs()):
+    doubted = "debug_buffer" in artifacts.named and not ran_here
+    if doubted and artifacts.buffer.is_blank(artifacts.dump.tensor_refs()):
         return (
             "All logged tensors are zero: the debug buffer was not written, or is of another run. Nothing is compared."
         )
