@@ -421,6 +421,21 @@ def test_header_that_points_beyond_the_program_is_refused(
         assert "its header points beyond its end" in runner(tmp_path, "--model", "model.pte", status=2)
 
 
+def test_tables_of_a_program_are_verified_before_they_are_followed(
+    executed: Callable[[str], Executed], runner: CppRunner, tmp_path: Path
+):
+    content, said = executed("plain_cnn").path("pte").read_bytes(), b""
+    for at in range(48, 800, 24):  # offsets that lead out of the program
+        changed = content[:at] + (0x7FFFFFF0).to_bytes(4, "little") + content[at + 4 :]
+        (tmp_path / "model.pte").write_bytes(changed)
+        command = [str(runner.path), "--model", "model.pte"]
+        ended = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60, check=False)
+        assert ended.returncode in (0, 2)
+        said += ended.stderr
+    assert b"Verification failed" in said
+    assert b"Error::InvalidProgram" in said
+
+
 def test_raw_file_of_another_length_is_refused(tmp_path: Path):
     path = tmp_path / "out.bin"
     path.write_bytes(bytes(12))
