@@ -801,7 +801,8 @@ class Samples:
         item = item_of(node)
         if item is None or item not in self.values or not (self.names is None or item[0] in self.names):
             return None
-        self.values[node.name, 0] = self.values[item]
+        if self.names is None or node.name in self.names:
+            self.values[node.name, 0] = self.values[item]
         return [self.values[item]]
 
     def explained(self, key: tuple[str, int], error: float) -> Noise | None:
