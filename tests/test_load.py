@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
 import os
 import shutil
 import subprocess
@@ -20,7 +19,7 @@ import torch
 
 import etviz
 from etviz.artifacts.etdump.etdump import read_etdump
-from etviz.errors import ArtifactError, EtvizError, UsageError
+from etviz.errors import UsageError
 from tests.programs import FILES, Executed
 
 OPTIONAL = ("etrecord", "debug_buffer", "pte", "record")
@@ -195,16 +194,6 @@ def test_unknown_method(encoder: Executed) -> None:
         etviz.load(encoder.path("etdump"), **files(encoder, *OPTIONAL), method="backward")
 
 
-def test_etrecord_of_another_model(encoder: Executed, executed: Callable[[str], Executed], tmp_path: Path) -> None:
-    """With the ETRecord of another model as the only reference nothing is compared, or an error names it."""
-    other = executed("plain_cnn")
-    given = alone(encoder, tmp_path, "debug_buffer", "pte")
-    with pytest.raises(EtvizError, match=r"etrecord\.bin|another model|different models"):
-        assert not etviz.load(
-            encoder.path("etdump"), **given, etrecord=other.path("etrecord"), inputs=encoder.inputs
-        ).gaps.empty
-
-
 def without(source: Path, target: Path, member: str) -> Path:
     """An ETRecord that lacks a member."""
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
@@ -226,69 +215,6 @@ def test_etrecord_without_representative_inputs(encoder: Executed, tmp_path: Pat
     assert_equal_gaps(again, encoder.inspection)
 
 
-def test_etrecord_whose_inputs_are_a_pickle_of_code(encoder: Executed, tmp_path: Path) -> None:
-    class Trap:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return Path.touch, (tmp_path / "trapped",)
-
-    path = without(encoder.path("etrecord"), tmp_path / "trap.bin", "representative_inputs")
-    buffer = io.BytesIO()
-    torch.save(Trap(), buffer)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("representative_inputs", buffer.getvalue())
-    with pytest.raises(ArtifactError, match=r"trap\.bin.*representative_inputs"):
-        etviz.load(encoder.path("etdump"), **files(encoder, "debug_buffer", "pte", etrecord=path))
-    assert not (tmp_path / "trapped").exists()
-
-
-def missing(path: Path, content: bytes) -> Path:
-    return path
-
-
-def directory(path: Path, content: bytes) -> Path:
-    path.mkdir()
-    return path
-
-
-def empty(path: Path, content: bytes) -> Path:
-    path.touch()
-    return path
-
-
-def noise(path: Path, content: bytes) -> Path:
-    path.write_bytes(np.random.default_rng(0).bytes(3000))
-    return path
-
-
-def text(path: Path, content: bytes) -> Path:
-    path.write_text("<html>404 not found</html>" * 40)
-    return path
-
-
-def half(path: Path, content: bytes) -> Path:
-    path.write_bytes(content[: len(content) // 2])
-    return path
-
-
-def nearly_whole(path: Path, content: bytes) -> Path:
-    path.write_bytes(content[:-40])
-    return path
-
-
-@pytest.mark.parametrize("make", [missing, directory, empty, noise, text, half, nearly_whole])
-@pytest.mark.parametrize("kind", ["etdump", *OPTIONAL])
-def test_a_bad_file_is_one_clear_error(kind: str, make: Any, encoder: Executed, tmp_path: Path) -> None:
-    """For every argument: the file is named, something is advised, and there are no numbers."""
-    path = make(tmp_path / f"bad-{FILES[kind]}", encoder.path(kind).read_bytes())
-    given = files(encoder, "etdump", *OPTIONAL) | {kind: path}
-    etdump = given.pop("etdump")
-    with pytest.raises(ArtifactError) as found:
-        etviz.load(etdump, **given)
-    assert found.value.path == str(path)
-    assert str(path) in str(found.value)
-    assert found.value.advice
-
-
 def test_zeros_of_a_run_made_here_are_values() -> None:
     found = etviz.debug(torch.nn.Threshold(1.0, 0.0), (torch.rand(2, 3),))
     assert set(found.gaps["status"]) == {"compared"}
@@ -302,41 +228,6 @@ def test_a_buffer_of_zeros_gives_no_numbers(encoder: Executed, tmp_path: Path) -
     assert found.gaps.empty
     assert "All logged tensors are zero" in found.summary()
     assert found.analysis.digest.level == "unknown"
-
-
-def test_files_in_each_others_place(encoder: Executed) -> None:
-    kinds = ("etdump", *OPTIONAL)
-    for kind in kinds:
-        for other in kinds:
-            if kind == other:
-                continue
-            given: dict[str, Any] = files(encoder, *kinds) | {kind: encoder.path(other)}
-            with pytest.raises(ArtifactError) as found:
-                etviz.load(given.pop("etdump"), **given)
-            assert str(encoder.path(other)) in str(found.value)
-
-
-def test_etrecord_of_another_program_is_refused_beside_a_pte(
-    encoder: Executed, executed: Callable[[str], Executed], tmp_path: Path
-) -> None:
-    """Without a record nothing else would notice: the other model's reference must not be asked."""
-    alone = tmp_path / "alone.pte"
-    alone.write_bytes(encoder.path("pte").read_bytes())
-    other = executed("residual_cnn").path("etrecord")
-    with pytest.raises(ArtifactError, match=r"etrecord\.bin: the ETRecord belongs to another program"):
-        etviz.load(encoder.path("etdump"), etrecord=other, debug_buffer=encoder.path("debug_buffer"), pte=alone)
-
-
-@pytest.mark.parametrize("known", [("pte",), ("record",), ("etrecord",), ("etrecord", "debug_buffer")])
-def test_etdump_of_another_program_is_refused(
-    encoder: Executed, executed: Callable[[str], Executed], known: tuple[str, ...]
-) -> None:
-    """Its events name other kernels, or delegates at other places, than the file that tells of the program."""
-    other = executed("residual_cnn")
-    given: dict[str, Any] = {kind: encoder.path(kind) for kind in known}
-    pattern = rf"{other.path('etdump').name}: the ETDump belongs to another program than .*instruction \d+ calls"
-    with pytest.raises(ArtifactError, match=pattern):
-        etviz.load(other.path("etdump"), **given)
 
 
 @pytest.mark.parametrize("name", ["residual_cnn", "counter", "branches"])

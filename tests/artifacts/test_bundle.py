@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pytest
 
 from etviz.artifacts.program.bundled_program import BundledTensor, read_bundled_program
 from etviz.artifacts.program.program import read_program
-from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.artifacts.conftest import Bundle, Run
+    from tests.artifacts.conftest import Bundle
 
 
 def test_cases_hold_the_inputs_and_the_expected_outputs(bundle: Bundle):
@@ -37,16 +35,3 @@ def test_program_inside_can_be_read_and_written(bundle: Bundle, tmp_path: Path):
     path = tmp_path / "inside.pte"
     path.write_bytes(bundled.program_bytes)
     assert read_program(path).methods == bundled.program().methods
-
-
-def test_program_given_as_bundle_is_named(runs: dict[str, Run]):
-    with pytest.raises(ArtifactError, match=r"looks like an ExecuTorch program \(\.pte\)"):
-        read_bundled_program(runs["partly"].pte)
-
-
-def test_truncated_bundle_is_refused(bundle: Bundle, tmp_path: Path):
-    content = bundle[0].read_bytes()
-    path = tmp_path / "cut.bpte"
-    path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(ArtifactError, match="damaged at byte"):
-        read_bundled_program(path)

@@ -139,18 +139,6 @@ def test_types_that_torch_cannot_read_are_refused(tmp_path: Path, code: int, siz
         buffer.tensor(TensorRef(Layout(code, sizes, (3, 1)), 0))
 
 
-def test_other_files_are_refused(runs: dict[str, Run], tmp_path: Path):
-    run = runs["partly"]
-    with pytest.raises(ArtifactError, match="looks like an ETDump"):
-        DebugBuffer(run.etdump)
-    with pytest.raises(ArtifactError, match="looks like an ExecuTorch program"):
-        DebugBuffer(run.pte)
-    with pytest.raises(ArtifactError, match="no such file"):
-        DebugBuffer(tmp_path / "absent.bin")
-    with pytest.raises(ArtifactError, match="empty"):
-        make(tmp_path, b"")
-
-
 def test_a_value_of_a_file_that_changed_is_no_value_that_cannot_be_read(sound: Run, tmp_path: Path):
     path = tmp_path / "buffer.bin"
     path.write_bytes(sound.buffer.read_bytes())

@@ -16,7 +16,6 @@ import pytest
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.flatbuffer import FlatBuffer
-from etviz.artifacts.record.record_file import Record, read_record, write_record
 from etviz.errors import ArtifactError, EtvizError
 
 if TYPE_CHECKING:
@@ -90,10 +89,3 @@ def test_huge_lengths_cost_no_memory(runs: dict[str, Run], tmp_path: Path) -> No
         changed[row] = 0x7FFFFFFF
         outcome(tmp_path / "huge.etdp", changed.tobytes() + content[len(words) * 4 :], read_etdump)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
-
-
-def test_a_record_without_a_method_is_none(tmp_path: Path) -> None:
-    path = tmp_path / "model.etviz"
-    write_record(Record({}, {}, "checksum"), path)
-    with pytest.raises(ArtifactError, match="it has no method"):
-        read_record(path)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,80 +72,15 @@ def test_a_list_names_no_file_outside_of_its_folder(runs: dict[str, Run], tmp_pa
     assert torch.equal(read_inputs(folder / "list.txt", method)[0][0], image)
 
 
-BAD = {
-    "a.safetensors": b"{not json",
-    "a.npz": b"PK\x03\x04 nothing",
-    "a.npy": b"\x93NUMPY",
-    "a.pt": b"\x80\x02c__builtin__\neval\n.",
-    "input_list.txt": b"\n\n",
-    "other.txt": b"\xff\xfe",
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_damaged_files_are_refused(name: str, tmp_path: Path):
-    (tmp_path / name).write_bytes(BAD[name])
-    with pytest.raises(ArtifactError, match=name):
-        read_inputs(tmp_path / name)
-
-
-@pytest.mark.parametrize("name", [*BAD, "a.raw"])
-def test_missing_files_are_named(name: str, runs: dict[str, Run], tmp_path: Path):
-    with pytest.raises(ArtifactError, match="there is no such file"):
-        read_inputs(tmp_path / name, read_program(runs["channels_last"].pte).method())
-
-
-@pytest.mark.parametrize("name", [*BAD, "a.raw:float32:2x3"])
-def test_nobody_waits_for_a_pipe(name: str, tmp_path: Path):
-    os.mkfifo(tmp_path / name.partition(":")[0])
-    with pytest.raises(ArtifactError, match="a pipe or a device"):
-        read_inputs(str(tmp_path / name))
-
-
-def _npy(shape: tuple[int, ...], dtype: str = "<f4", count: int = 12) -> bytes:
-    header = repr({"descr": dtype, "fortran_order": False, "shape": shape}).encode()
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(4 * count)
-
-
-LIES = {
-    "huge.npy": _npy((10**11,)),
-    "beyond.npy": _npy((1 << 62, 8)),
-    "negative.npy": _npy((-1,)),
-    "empty.npy": _npy((0, 1 << 62), count=0),
-    "objects.npy": _npy((3,), "|O"),
-    "texts.npy": _npy((3,), "<U4"),
-    "times.npy": _npy((6,), "<M8[s]"),
-    "deep.npy": b"\x93NUMPY\x01\x00" + struct.pack("<H", 9000) + b"(" * 9000,
-    "long.safetensors": struct.pack("<Q", 1 << 62) + b"{}",
-}
-
-
-@pytest.mark.parametrize("name", LIES)
-def test_arrays_that_are_not_what_they_claim(name: str, tmp_path: Path):
-    (tmp_path / name).write_bytes(LIES[name])
-    with pytest.raises(ArtifactError, match="the inputs can't be read"):
-        read_inputs(tmp_path / name)
-
-
 def test_any_order_of_bytes_and_of_memory_is_understood(tmp_path: Path):
     values = np.arange(6.0, dtype=">f4").reshape(2, 3)
     np.save(tmp_path / "a.npy", np.asfortranarray(values))
     assert torch.equal(read_inputs(tmp_path / "a.npy")[0][0], TENSORS[0])
 
 
-def test_what_unpacks_to_far_more_is_refused(tmp_path: Path):
+def test_what_unpacks_to_more_is_read(tmp_path: Path):
     np.savez_compressed(tmp_path / "a.npz", np.zeros(100_000))
     assert len(read_inputs(tmp_path / "a.npz")[0][0]) == 100_000
-    np.savez_compressed(tmp_path / "a.npz", np.zeros(35_000_000))
-    with pytest.raises(ArtifactError, match="unpack to 280,"):
-        read_inputs(tmp_path / "a.npz")
-    laughs: Any = [1]
-    for _ in range(40):
-        laughs = [laughs, laughs]
-    for content in (laughs, torch.zeros(1).expand(1 << 40), torch.zeros(2, device="meta")):
-        torch.save(content, tmp_path / "a.pt")
-        with pytest.raises(ArtifactError, match=r"too many values|not a plain one"):
-            read_inputs(tmp_path / "a.pt")
 
 
 @pytest.mark.parametrize("shape", ["9" * 30, "9" * 5000, "x".join("1" * 100), "0x" + "9" * 18, "9x" * 1000 + "9"])

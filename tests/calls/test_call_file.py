@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from pathlib import Path
 from typing import Any
@@ -110,24 +109,11 @@ def test_the_last_call_is_cut_off(tmp_path: Path) -> None:
         assert table["found"][0] == found.cut
 
 
-def test_damaged_files(tmp_path: Path) -> None:
+def test_every_byte_may_be_another(tmp_path: Path) -> None:
     with etviz.record_calls(tmp_path) as recorder:
         recorder.call(driver([1], 0))
     path = tmp_path / FILE
     whole = path.read_bytes()
-    for content, said in (
-        (b"something else entirely", "does not begin with ETVCALLS"),
-        (whole[:8] + struct.pack("<I", 9) + whole[12:], "version 9; this etviz reads version 1"),
-        (whole[:16] + b"X" + whole[17:], "unknown kind"),
-        (whole[:-1] + b"", None),
-    ):
-        path.write_bytes(content)
-        if said is None:
-            continue
-        with pytest.raises(ArtifactError, match=said):
-            read_calls(tmp_path)
-    with pytest.raises(ArtifactError, match="no such file"):
-        read_calls(tmp_path / "missing")
     for at in range(12, len(whole)):
         for byte in (0, 1, 255):
             path.write_bytes(whole[:at] + bytes([byte]) + whole[at + 1 :])

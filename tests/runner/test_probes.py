@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import zipfile
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import etviz
-from etviz.artifacts.probes import FILE, read_table
+from etviz.artifacts.probes import FILE
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.program.raw_values import write_inputs
 from etviz.cli.app import app
@@ -300,24 +299,11 @@ def test_what_does_not_belong_together_is_not_compared(executed: Callable[[str],
         load({"probe-0": outputs["probe-0"]}, etrecord=other.path("etrecord"))
 
 
-def test_files_that_lack_something_are_named(executed: Callable[[str], Executed], tmp_path: Path):
+def test_the_output_of_a_folder_is_compared(executed: Callable[[str], Executed], tmp_path: Path):
     made = executed("plain_cnn")
-    given: dict[str, Any] = {"record": made.path("record"), "etrecord": made.path("etrecord"), "pte": made.path("pte")}
-    folder = tmp_path / "outputs"
-    with pytest.raises(ArtifactError, match="no such folder"):
-        etviz.load(outputs=folder, **given)
-    folder.mkdir()
-    with pytest.raises(ArtifactError, match="no raw outputs"):
-        etviz.load(outputs=folder, **given)
-    (folder / "out-1.bin").write_bytes(bytes(40))
-    with pytest.raises(ArtifactError, match="output 0 of model is missing"):
-        etviz.load(outputs=folder, **given)
-    (folder / "out-1.bin").rename(folder / "out-0.bin")
-    found = etviz.load(outputs=folder, **given)
-    assert found.outputs.status[0] == "compared"
-    (folder / "out-0.bin").write_bytes(bytes(39))
-    with pytest.raises(ArtifactError, match=r"has 39 bytes, a tensor of float32 \(2, 5\) has 40"):
-        etviz.load(outputs=folder, **given)
+    (tmp_path / "out-0.bin").write_bytes(bytes(40))
+    given: dict[str, Any] = {kind: made.path(kind) for kind in ("record", "etrecord", "pte")}
+    assert etviz.load(outputs=tmp_path, **given).outputs.status[0] == "compared"
 
 
 def test_final_outputs_alone_give_the_verdict(executed: Callable[[str], Executed]):
@@ -390,26 +376,3 @@ def test_the_printed_command_works(with_record: bool, executed: Callable[[str], 
 def test_budget_that_makes_no_sense(size: Any):
     with pytest.raises(UsageError, match="budget must be a positive number of bytes"):
         parse_size(size)
-
-
-DAMAGE: dict[str, Callable[[dict[str, Any]], None]] = {
-    "position": lambda body: body["probes"][0]["values"][0].update(position=99),
-    "negative size": lambda body: body["probes"][0]["values"][0].update(shape=[-1]),
-    "two of a name": lambda body: body["probes"].append(body["probes"][0]),
-    "no values": lambda body: body["probes"][0].pop("values"),
-    "version": lambda body: body.update(version=9),
-    "other file": lambda body: body.update(format="x"),
-    "infinite": lambda body: body["probes"][0].update(outputs=math.inf),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_damaged_table_is_refused(
-    damage: Callable[[dict[str, Any]], None], executed: Callable[[str], Executed], tmp_path: Path
-):
-    etviz.probe(executed("plain_cnn").path("record"), workdir=tmp_path)
-    body = json.loads((tmp_path / FILE).read_text("utf-8"))
-    damage(body)
-    (tmp_path / FILE).write_text(json.dumps(body), "utf-8")
-    with pytest.raises(ArtifactError, match="table of probes"):
-        read_table(tmp_path / FILE)

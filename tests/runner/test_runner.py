@@ -434,10 +434,3 @@ def test_tables_of_a_program_are_verified_before_they_are_followed(
         said += ended.stderr
     assert b"Verification failed" in said
     assert b"Error::InvalidProgram" in said
-
-
-def test_raw_file_of_another_length_is_refused(tmp_path: Path):
-    path = tmp_path / "out.bin"
-    path.write_bytes(bytes(12))
-    with pytest.raises(ArtifactError, match=r"the file has 12 bytes, a tensor of float32 \(2, 2\) has 16"):
-        read_tensor(path, "float32", (2, 2))
