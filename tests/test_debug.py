@@ -20,11 +20,13 @@ from torch import Tensor, nn
 
 import etviz
 from etviz.artifacts.etdump.etdump import read_etdump
+from etviz.comparison.references import References
 from etviz.errors import ArtifactError, EtvizError, ExecutionError, UsageError
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.spill import SpillFile
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import LoweringError
+from etviz.view.payload.tensor import build_tensor
 from tests.programs import FILES, Counter, Executed
 
 
@@ -96,19 +98,32 @@ def test_an_exported_program(executed: Callable[[str], Executed], tmp_path: Path
     assert "ExportedProgram" in inspection.analysis.title
 
 
-def test_references_that_are_not_kept_come_back(executed: Callable[[str], Executed], monkeypatch: Any) -> None:
-    """Where memory does not suffice for all reference tensors they are computed again: the same ones."""
-    program = executed("residual_cnn")
-    monkeypatch.setattr("etviz.loading.executions.KEPT_BYTES", 3000)
-    given: dict[str, Any] = {kind: program.path(kind) for kind in ("etrecord", "debug_buffer", "pte")}
-    found = etviz.load(program.path("etdump"), **given)
-    assert found.gaps.equals(program.inspection.gaps)
+class Large(nn.Module):
+    """Its five values take 8 MB each, more than the memory for reference tensors."""
+
+    steps = (torch.sin, torch.cos, torch.tanh, torch.neg, torch.exp)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for step in self.steps:
+            x = step(x)
+        return x
+
+
+def test_references_that_are_not_kept_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memory does not suffice for all reference tensors they are computed again, once for each click."""
+    value = torch.rand(2048, 1024)
+    found = etviz.debug(Large(), (value,))
     kept = [gap.reference is not None for gap in found.analysis.tables.gaps]
     assert any(kept)
     assert not all(kept)
-    for index in found.gaps.index:
-        for ours, expected in zip(found.tensors(index), program.inspection.tensors(index), strict=True):
-            assert torch.equal(ours, expected)
+    for index, step in zip(found.gaps.index, Large.steps, strict=True):
+        value = step(value)
+        torch.testing.assert_close(found.tensors(index)[0], value, rtol=1e-6, atol=1e-6)
+    asked: list[Any] = []
+    reference = References.reference
+    monkeypatch.setattr(References, "reference", lambda self, gap: asked.append(gap) or reference(self, gap))
+    build_tensor(found.analysis, kept.index(False))
+    assert len(asked) == 1
 
 
 def test_executions_on_the_same_inputs_are_compared_as_each_alone(
@@ -132,16 +147,24 @@ def test_executions_on_the_same_inputs_are_compared_as_each_alone(
         evaluated.clear()
         together = etviz.load(run.etdump, introduced=introduced, **given)
         assert evaluated[:2] == [1, 2]  # the first alone, then the next two on the same inputs
-        with monkeypatch.context() as patch:
-            patch.setattr("etviz.loading.executions._TOGETHER", 0)
-            patch.setattr("etviz.loading.executions.KEPT_BYTES", 0)
-            alone = etviz.load(run.etdump, introduced=introduced, **given)
-        assert together.gaps["event_block"].nunique() == 5
-        pd.testing.assert_frame_equal(together.gaps, alone.gaps, check_exact=True)
-        pd.testing.assert_frame_equal(together.outputs, alone.outputs, check_exact=True)
-        for index in together.gaps.index[::5]:
-            for ours, expected in zip(together.tensors(index), alone.tensors(index), strict=True):
-                assert torch.equal(ours, expected)
+        blocks = list(together.gaps["event_block"].unique())
+        assert len(blocks) == 5
+        for number, inputs, of_it in ((0, x, (0, 1, 2, 4)), (1, y, (3,))):
+            single = execute(program.path("pte"), [list(inputs)], workdir=tmp_path / f"{introduced}-{number}")
+            own = given | {"debug_buffer": single.debug_buffer, "inputs": inputs}
+            alone = etviz.load(single.etdump, introduced=introduced, **own)
+            for at in of_it:
+                for name in ("gaps", "outputs"):
+                    table, expected = getattr(together, name), getattr(alone, name)
+                    rows = table[table["event_block"] == blocks[at]]
+                    exact = [item for item in rows if item not in ("name", "event_block", "input_index", "latency_ms")]
+                    pd.testing.assert_frame_equal(
+                        rows[exact].reset_index(drop=True), expected[exact].reset_index(drop=True), check_exact=True
+                    )
+                rows = together.gaps[together.gaps["event_block"] == blocks[at]]
+                for index, other in zip(rows.index, alone.gaps.index, strict=True):
+                    for ours, expected in zip(together.tensors(index), alone.tensors(other), strict=True):
+                        assert torch.equal(ours, expected)
 
 
 def test_values_in_a_file_take_few_descriptors() -> None:

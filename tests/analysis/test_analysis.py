@@ -14,9 +14,7 @@ from torch.utils import _pytree as pytree
 
 import etviz
 from etviz.analysis.analysis import Analysis, Change
-from etviz.comparison.references import References
 from etviz.errors import UsageError
-from etviz.view.payload.tensor import build_tensor
 from etviz.view.widget.widget import InspectionWidget
 from tests.oracles import same
 from tests.programs import Executed
@@ -216,21 +214,6 @@ def test_the_selection_follows_its_row_when_a_zoom_adds_others(executed: Program
     inspection.selected = 1
     inspection.zoom(calls(inspection)[1])
     assert inspection.selected == 1
-
-
-def test_one_click_asks_for_the_tensors_once(executed: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("etviz.loading.executions.KEPT_BYTES", 0)
-    analysis = load(executed("residual_cnn")).analysis
-    asked: list[Any] = []
-    reference = References.reference
-
-    def count(self: References, gap: Any) -> Any:
-        asked.append(gap)
-        return reference(self, gap)
-
-    monkeypatch.setattr(References, "reference", count)
-    build_tensor(analysis, 0)
-    assert len(asked) == 1
 
 
 def test_the_inside_is_the_same_inspection_again(residual: etviz.Inspection) -> None:

@@ -192,7 +192,7 @@ def test_stale_cross_attention_cache(shelf: Shelf, tmp_path: Path, stale: bool) 
 def test_study_of_word_error_rate(shelf: Shelf, run: etviz.Decode) -> None:
     options = {**GIVEN, "expected": TEXTS, "stop": END}
     task = etviz.decode.wer(**options)  # pyright: ignore[reportFunctionMemberAccess]
-    study = etviz.study(program(shelf), [[START]], task=task, executor=2)
+    study = etviz.study(program(shelf), [[START]], task=task)
     assert study.inputs["status"].tolist() == ["compared"] * len(TEXTS), study.summary()
     assert study.inputs["wer"].tolist() == [0.0] * len(TEXTS)
     assert study.inputs["words"].tolist() == [len(text.split()) for text in TEXTS]

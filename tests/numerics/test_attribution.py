@@ -133,27 +133,37 @@ def test_where_rounding_hides_the_gradient(executed: Callable[[str], Executed]) 
         assert "one after the other" in found.attrs["note"]
 
 
-@pytest.mark.parametrize("passes", [4, 1000])
-def test_differences_put_in_one_after_the_other_add_up(
-    passes: int, executed: Callable[[str], Executed], monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Deep(nn.Module):
+    """Two instructions a round."""
+
+    def __init__(self, rounds: int) -> None:
+        super().__init__()
+        self.rounds = rounds
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(self.rounds):
+            x = torch.sin(x) + x
+        return x
+
+
+@pytest.mark.parametrize("rounds", [5, shares.PASSES])
+def test_differences_put_in_one_after_the_other_add_up(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a program that is linear within its error they give what derivatives give, whatever is put in together."""
-    expected = executed("encoder").load().attribution()
+    model, inputs = Deep(rounds), (torch.rand(1, 64),)
+    expected = etviz.debug(model, inputs).attribution()
     assert set(expected["method"]) == {"gradient"}
-    refine = vars(shares)["_refine"]
+    collect = vars(shares)["_collect"]
 
-    def of_bad_estimates(result: shares.Attribution, *rest: Any) -> None:
+    def bad_estimates(result: shares.Attribution, *rest: Any) -> None:
+        collect(result, *rest)
         result.shares = {key: replace(share, value=0.9 * share.value) for key, share in result.shares.items()}
-        refine(result, *rest)
 
-    monkeypatch.setattr(shares, "_refine", of_bad_estimates)
-    monkeypatch.setattr(shares, "TOLERANCE", 0.0)
-    monkeypatch.setattr(shares, "PASSES", passes)
-    found = executed("encoder").load().attribution()
+    monkeypatch.setattr(shares, "_collect", bad_estimates)
+    found = etviz.debug(model, inputs).attribution()
     assert "patch" in set(found["method"])
     assert found.attrs["sum"] == pytest.approx(1.0, abs=1e-6)
     together = found["reason"].str.contains("others at a time")
-    assert together.any() == (passes == 4)
+    assert together.any() == (rounds > 5)
     alone = found.index[~together]
     assert len(alone) > 1
     assert found["share"][alone].to_numpy() == pytest.approx(expected["share"][alone].to_numpy(), abs=0.01)
