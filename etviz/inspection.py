@@ -368,7 +368,7 @@ class Inspection(Shown):
         return self._shown_inside(self.analysis.zoom(row, timeout, preprocessing=preprocessing))
 
     def look_inside(self) -> list[Inside]:
-        """Zoom into the delegates that matter, in the order of the rows, without those that the backend refuses.
+        """Zoom into the delegates that matter, in the order of the rows; skip refused ones.
 
         These are delegates with more than a third of the program's operators, and delegates whose own error is more
         than their precision explains. `etviz.debug` and `etviz.load` begin with them in the background

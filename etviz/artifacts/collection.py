@@ -76,7 +76,7 @@ def _is_readable_folder(path: Path) -> bool:
 
 
 def programs(folder: Any) -> dict[str, dict[str, Path]] | None:
-    """The files of each of several programs in a folder, by name: those that begin with the name of a `.pte`."""
+    """Files of several programs in a folder, by program: their names begin with that of a `.pte`."""
     path = Path(folder) if isinstance(folder, (str, os.PathLike)) else None
     if path is None or not _is_readable_folder(path):
         return None

@@ -1,4 +1,4 @@
-"""`lint_calls`: recorded calls compared with those that a driver would have made."""
+"""`lint_calls`: recorded calls compared with a driver's."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def lint_calls(
     prompts: Sequence[Sequence[int]] | None = None,
     method: str | None = None,
 ) -> pd.DataFrame:
-    """Compare recorded calls with those that a driver would have made.
+    """Compare recorded calls with a driver's.
 
     Each call's token ids are taken as they are. Position, mask, shapes and dtypes are compared with the driver's for
     the same ids at the position that follows from the calls before; after a difference the found position counts too.

@@ -1,4 +1,4 @@
-"""`etviz calls`: recorded calls, compared with those that the program expects."""
+"""`etviz calls`: recorded calls compared with the expected ones."""
 
 from __future__ import annotations
 

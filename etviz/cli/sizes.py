@@ -1,4 +1,4 @@
-"""What a `.pte` tells by itself: readable delegates, the debug buffer that it needs, and the flag for each runner."""
+"""Properties of a `.pte` alone: readable delegates, the debug buffer's size, each runner's flag."""
 
 from __future__ import annotations
 

@@ -382,7 +382,6 @@ def _size(tensor: torch.Tensor, *, anyhow: bool) -> int:
 
 
 def _is_narrow(tensor: torch.Tensor) -> bool:
-    import torch
 
     if tensor.dtype != torch.int8 or tensor.dim() != 2 or tensor.shape[-1] % 2:
         return False

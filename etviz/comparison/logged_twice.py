@@ -1,6 +1,6 @@
 """Detects a debug buffer of another run: values that the runtime logged twice differ in it.
 
-A delegate logs its inputs, most of which other instructions logged before as outputs.
+A delegate logs its inputs; other instructions logged most of them as outputs before.
 """
 
 from __future__ import annotations

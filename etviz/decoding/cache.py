@@ -121,7 +121,7 @@ class Slots:
 
     @property
     def axis(self) -> int | None:
-        """The axis of which a call changes the smallest part; None if every call changes all."""
+        """Axis along which a call changes the smallest part; None if every call changes all."""
         parts = [
             sum(len(changed[axis]) for changed in self._changed) / (size * len(self._changed)) if size else 1.0
             for axis, size in enumerate(self._sizes)

@@ -1,4 +1,4 @@
-"""What reference and runtime write on their own, and its word error rate."""
+"""Free-running texts of reference and runtime, and their word error rates."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ def _ended(ids: Sequence[int], stops: Collection[int]) -> list[int]:
 
 
 def _runtime_ids(session: Session, number: int, found: Decoded, own: Own | None, stops: Collection[int]) -> list[int]:
-    """The tokens that the runtime prefers, each after its own ones before.
+    """The tokens that the runtime prefers.
 
-    The reference drafts a continuation, and the runtime runs it in one execution. Its first token that differs begins
-    the next draft, so there is an execution for each such token.
+    The reference drafts a continuation; the runtime runs it in one execution, and its first other token begins the
+    next draft.
     """
     prompt, length, size = found.ids[: found.prompted], len(found.ids), len(found.calls[0].ids)
     ids: list[int] = list(prompt)

@@ -97,7 +97,7 @@ def _with_copies(edge: Graph, calls: dict[str, Graph]) -> Graph:
 
 
 def _sorted(edge: Graph, calls: dict[str, Graph], nodes: Sequence[Node]) -> tuple[list[Node], dict[str, list[Node]]]:
-    """`nodes`, and the inside of each delegate, first the delegate that was lowered first.
+    """`nodes` and each delegate's inside, in the order of lowering.
 
     Partitioners that merge go from the last delegate to the first, and leave none that reads only another's values.
     Others go the other way. The order of instructions has the last word.

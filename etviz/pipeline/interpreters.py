@@ -51,7 +51,7 @@ class Interpreter:
         return not self.package or importlib.util.find_spec(self.package) is not None
 
     def other_version(self) -> str:
-        """What to say after an error if another release is installed."""
+        """Advice after an error if another release is installed."""
         name, _, known = self.pinned.partition("==")
         with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError):
             if (found := importlib.metadata.version(name)) != known:

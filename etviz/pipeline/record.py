@@ -142,8 +142,6 @@ def build_record(
 
 def _specifications(manager: ExecutorchProgramManager, own: dict[str, torch.Tensor]) -> dict[str, Any]:
     """By delegate lowered through TOSA; bytes that no payload holds are added to `own`."""
-    import torch
-
     found: dict[str, Any] = {}
     for method, program in emitted_programs(manager).items():
         for node in program.graph.nodes:

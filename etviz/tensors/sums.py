@@ -180,8 +180,8 @@ def _bits(flat: torch.Tensor) -> npt.NDArray[Any]:
 def _distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
     """Largest number of floats of the dtype from one float to the other; −0 equals +0.
 
-    The bits of an IEEE 754 magnitude, read as an integer, are ordered like the numbers (B. Dawson, "Comparing floating
-    point numbers", 2012): the difference for equal signs, otherwise the sum of the magnitudes.
+    IEEE 754 magnitudes are ordered as their bits, read as integers (B. Dawson, "Comparing floating point numbers",
+    2012).
     """
     steps, signs = a - b, a ^ b
     crossing = 0
