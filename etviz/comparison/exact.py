@@ -197,7 +197,7 @@ def _add(
         meta = node.outputs[output] if output < len(node.outputs) else None
         scale = step or (meta.scale if meta is not None else None)
         if value.unpaired:
-            gap = add_unpaired(result, node, output, logged, value.unpaired, pairing)
+            gap = add_unpaired(result, node, output, logged, scale, value.unpaired, pairing)
         else:
             gap = add_gap(result, node, output, logged, expected, scale, pairing)
         if logged is None:

@@ -91,6 +91,9 @@ class Gap:
         self.unpaired = self.unpaired or reason
         self.reference = None
 
+    def forget_introduced(self) -> None:
+        self.introduced, self.introduced_sums, self.introduced_different = None, None, False
+
     def inherit(self) -> None:
         self.introduced, self.introduced_sums = dict(self.metrics), self.total
 

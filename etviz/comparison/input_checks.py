@@ -145,7 +145,7 @@ class Entrance:
         readers = self._readers_in(comparison) | self._unknowing(comparison, "user", *(["buffer"] if state else []))
         for gap in comparison.gaps:
             if gap.instruction in readers:
-                gap.introduced = gap.introduced_sums = None
+                gap.forget_introduced()
             gap.forget_total(reason)
         comparison.reference_outputs, comparison.judged = [], False
 
@@ -161,7 +161,7 @@ class Entrance:
     def forget(self, comparison: Comparison, reason: str) -> None:
         """The reference may be another method's."""
         for gap in comparison.gaps:
-            gap.introduced = gap.introduced_sums = None
+            gap.forget_introduced()
             gap.forget_total(reason)
         comparison.reference_outputs, comparison.judged = [], False
 

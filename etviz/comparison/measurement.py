@@ -63,7 +63,7 @@ def add_gap(
     """
     runtime, reference = as_tensor(logged), as_tensor(expected)
     if pairing != "handles" and (reason := different(expected, logged)):
-        gap = add_unpaired(result, node, output, logged, reason, pairing)
+        gap = add_unpaired(result, node, output, logged, scale, reason, pairing)
         if gap is not None:
             gap.status = DIFFERENT
         return gap
@@ -90,7 +90,9 @@ def add_gap(
     return gap
 
 
-def add_unpaired(result: Comparison, node: Node, output: int, logged: Any, reason: str, pairing: str) -> Gap | None:
+def add_unpaired(
+    result: Comparison, node: Node, output: int, logged: Any, scale: float | None, reason: str, pairing: str
+) -> Gap | None:
     """Its introduced error may still be known."""
     runtime = as_tensor(logged)
     if runtime is None or runtime.is_complex():
@@ -103,7 +105,7 @@ def add_unpaired(result: Comparison, node: Node, output: int, logged: Any, reaso
         counts = (runtime.numel() - nan - inf - negative, inf, negative, nan)
         alone = Sums(elements=runtime.numel(), classes=(counts, *((0,) * 4,) * 3))
     gap = Gap(node.instruction, output, node, runtime, None, alone, unknown, result.run, pairing=pairing)
-    gap.unpaired, gap.source = reason, (node.name, output)
+    gap.unpaired, gap.scale, gap.source = reason, scale, (node.name, output)
     result.gaps.append(gap)
     return gap
 

@@ -233,7 +233,7 @@ def _left_out(paired: Paired, notes: tuple[str, ...]) -> Compared:
                     whole = log.values(node.instruction)
                     result.delegate_inputs[node.instruction] = [*whole[: len(whole) - len(values)]]
                 for output, value in enumerate(values):
-                    gap = add_unpaired(result, node, output, value, reason + note, paired.pairing)
+                    gap = add_unpaired(result, node, output, value, None, reason + note, paired.pairing)
                     if gap is not None:
                         gap.status = NOT_COMPARED
             result.runtime_outputs = log.outputs()

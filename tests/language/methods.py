@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from executorch.runtime import Runtime, Verification
 from torch import Tensor, nn
 
 import etviz
+from tests.language.programs import Recipe, model_of
 
 WORDS, WIDTH, ROOM = 32, 16, 12
 Call = tuple[str, tuple[Any, ...]]
@@ -32,10 +34,13 @@ class Methods:
         By name of a method: its module, and the arguments with which it is exported.
     calls
         What the application does, call by call.
+    dynamic
+        By name of a method: the dimensions of its inputs that vary.
     """
 
     modules: Mapping[str, tuple[nn.Module, tuple[Any, ...]]]
     calls: Sequence[Next]
+    dynamic: Mapping[str, Any] = field(default_factory=dict)
 
 
 class _Speaker(nn.Module):
@@ -84,6 +89,33 @@ class _Stream(nn.Module):
     def forward(self, sound: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         state = torch.tanh(self.inward(sound) + self.again(state))
         return self.out(state), state
+
+
+class _Eye(nn.Module):
+    """CLIP's tower in small, and the projector after it: patches of a picture become embeddings."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, WIDTH, 4, 4, bias=False)
+        self.place = nn.Embedding(9, WIDTH)
+        self.layer = nn.TransformerEncoderLayer(WIDTH, 2, 32, 0.0, "gelu", batch_first=True, norm_first=True)
+        self.outward, self.projector = nn.Linear(WIDTH, width), nn.Linear(width, width)
+
+    def forward(self, picture: Tensor) -> Tensor:
+        x = self.patches(picture[None].float() / 255 - 0.5).flatten(2).transpose(1, 2)
+        x = self.layer(x + self.place(torch.arange(9)))
+        return self.projector(nn.functional.gelu(self.outward(x)))
+
+
+class _Text(nn.Module):
+    """Upstream's Llama on embeddings, as upstream's LLaVA exports it."""
+
+    def __init__(self, llama: nn.Module) -> None:
+        super().__init__()
+        self.text_model = llama
+
+    def forward(self, embeddings: Tensor, input_pos: Tensor) -> Tensor:
+        return self.text_model(None, {"input_pos": input_pos}, embeddings)
 
 
 def _sound(seed: int, *shape: int) -> Tensor:
@@ -144,6 +176,37 @@ def stream() -> Methods:
     )
 
 
+def vision_and_text() -> Methods:
+    """LLaVA's three methods: a picture between two pieces of text, then token by token."""
+    llama = model_of(Recipe({"enable_dynamic_shape": True}, weights="8da4w"))
+    torch.manual_seed(4)
+    embedding, width = nn.Embedding(128, 64), 64
+    eye, text = _Eye(width).eval(), _Text(llama).eval()
+    length = torch.export.Dim("length", min=2, max=ROOM)
+    picture = torch.randint(0, 255, (3, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(6))
+    calls: list[Next] = [
+        lambda _: ("token_embedding", (_tokens(1, 5, 9),)),
+        lambda given: ("text_decoder", (given[-1][0], torch.tensor([0]))),
+        lambda _: ("vision_encoder", (picture,)),
+        lambda given: ("text_decoder", (given[-1][0], torch.tensor([3]))),
+    ]
+    for at, words in enumerate([(30, 31), (77,), (12,)]):
+        start = (12, 14, 15)[at]
+        calls += [
+            lambda _, words=words: ("token_embedding", (_tokens(*words),)),
+            lambda given, start=start: ("text_decoder", (given[-1][0], torch.tensor([start]))),
+        ]
+    return Methods(
+        {
+            "vision_encoder": (eye, (picture,)),
+            "token_embedding": (embedding, (_tokens(1, 2, 3, 4),)),
+            "text_decoder": (text, (_sound(7, 1, 5, width), torch.tensor([0]))),
+        },
+        calls,
+        {"token_embedding": ({1: length},), "text_decoder": ({1: length}, None)},
+    )
+
+
 def build(methods: Methods, folder: Path) -> None:
     """Lower a program and write it with its ETRecord and its record, as a user does."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -151,7 +214,7 @@ def build(methods: Methods, folder: Path) -> None:
     for name, (module, example) in methods.modules.items():
         for parameter in module.parameters():
             parameter.requires_grad_(False)
-        programs[name] = torch.export.export(module, example)
+        programs[name] = torch.export.export(module, example, dynamic_shapes=methods.dynamic.get(name), strict=False)
     edge: EdgeProgramManager = to_edge_transform_and_lower(
         programs, partitioner={name: [XnnpackPartitioner()] for name in programs}, generate_etrecord=True
     )
@@ -164,8 +227,9 @@ def build(methods: Methods, folder: Path) -> None:
 
 def run(methods: Methods, pte: Path, folder: Path) -> list[Call]:
     """Call the methods of a program one after the other, and return the calls."""
+    importlib.import_module("executorch.extension.llm.custom_ops.custom_ops")  # registers its kernels
     program = Runtime.get().load_program(
-        pte, verification=Verification.Minimal, enable_etdump=True, debug_buffer_size=1 << 20
+        pte, verification=Verification.Minimal, enable_etdump=True, debug_buffer_size=1 << 24
     )
     loaded = {name: program.load_method(name) for name in methods.modules}
     given: list[list[Tensor]] = []
@@ -190,6 +254,6 @@ def load(
         etrecord=folder / "etrecord.bin",
         debug_buffer=ran / "debug_buffer.bin",
         pte=folder / "model.pte",
-        inputs=list(calls),
         method=method,
+        **{"inputs": list(calls), **given},
     )

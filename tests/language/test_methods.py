@@ -11,13 +11,25 @@ from torch import nn
 
 import etviz
 from etviz.errors import UsageError
-from tests.language.methods import Call, Methods, build, encoder_and_decoder, load, prefill_and_decode, run, stream
+from tests.language import matrix
+from tests.language.methods import (
+    Call,
+    Methods,
+    build,
+    encoder_and_decoder,
+    load,
+    prefill_and_decode,
+    run,
+    stream,
+    vision_and_text,
+)
 from tests.shelf import Shelf
 
 MAKERS: dict[str, Callable[[], Methods]] = {
     "prefill and decode": prefill_and_decode,
     "encoder and decoder": encoder_and_decoder,
     "stream": stream,
+    "vision and text": vision_and_text,
 }
 
 
@@ -52,6 +64,34 @@ def test_every_execution_of_a_sound_program_is_judged(
         assert found.outputs["matches"].all()
         assert found.first_divergence is None
         assert (found.gaps["introduced_severity"] < 10).all()
+
+
+@pytest.mark.parametrize("way", matrix.WAYS)
+def test_a_picture_and_text_of_other_lengths_than_the_example(shelf: Shelf, way: str) -> None:
+    """LLaVA's three methods. Without inputs, a value of another length than the example's is no fault."""
+    folder, calls = _right(shelf, "vision and text")
+    for method in ("vision_encoder", "token_embedding", "text_decoder"):
+        for given in (calls, None):
+            found = matrix.load(folder, way, inputs=given, method=method)
+            assert found.first_divergence is None
+            assert "another shape" not in found.summary()
+            if given is not None and way != "handles":
+                assert found.outputs["matches"].all()
+
+
+def test_an_error_of_the_picture_is_followed_into_the_text(shelf: Shelf, tmp_path: Path) -> None:
+    folder, _ = _right(shelf, "vision and text")
+    methods = vision_and_text()
+    eye, _example = methods.modules["vision_encoder"]
+    calls = _wrong(methods, tmp_path, eye.get_parameter("projector.weight"))
+    seen = load(folder, calls, "vision_encoder", ran=tmp_path)
+    assert seen.first_divergence is not None
+    assert seen.first_divergence["module"] == "projector"
+    text = load(folder, calls, "text_decoder", ran=tmp_path)
+    assert text.first_divergence is None
+    assert "is output 0 of vision_encoder in call 2, which comes in with an error" in text.summary()
+    shares = text.attribution(run=1)
+    assert "% by output 0 of vision_encoder in call 2" in shares.attrs["note"]
 
 
 def test_methods_that_share_a_cache_are_not_judged_without_the_calls_of_both(shelf: Shelf) -> None:
