@@ -64,8 +64,11 @@ def _width(vocabulary: int) -> int:
 
 def read_kl_base(path: PathLike) -> KlBase:
     with open_artifact(path, _WHAT, _ADVICE) as data:
-        if len(data) < _HEADER.size or data[: len(_MARK)] != _MARK:
+        if data[: len(_MARK)] != _MARK:
             raise ArtifactError(path, f"it is not {_WHAT}: it does not begin with {_MARK.decode()}", _ADVICE)
+        if len(data) < _HEADER.size:
+            problem = f"it ends after {len(data)} bytes, before its vocabulary: llama-perplexity stopped too early"
+            raise ArtifactError(path, problem, "give it a text of at least two contexts, and write the file again")
         context, vocabulary, chunks = _HEADER.unpack(data[: _HEADER.size])[1:]
         for name, found, least in (
             ("context length", context, 3),

@@ -24,6 +24,7 @@ _HIDDEN: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 class Tokenizer:
     encode: Callable[[str], Sequence[int]] | None = None
     decode: Callable[[list[int]], str] | None = None
+    begin: int | None = None
 
     def ids(self, prompt: Any, number: int) -> list[int]:
         """`UsageError` for an empty prompt, or a text without a tokenizer."""
@@ -68,7 +69,17 @@ def tokenizer_of(given: Any) -> Tokenizer:
         given = _from_file(Path(given))
     if not all(callable(getattr(given, name, None)) for name in ("encode", "decode")):
         raise UsageError(f"tokenizer must have encode and decode, or be a file's path; found {type(given).__name__}")
-    return Tokenizer(given.encode, given.decode)
+    return Tokenizer(given.encode, given.decode, _begin(given))
+
+
+def _begin(given: Any) -> int | None:
+    """The token that begins a text, as transformers, pytorch_tokenizers and SentencePiece name it."""
+    for name in ("bos_token_id", "bos_id"):
+        found = getattr(given, name, None)
+        found = found() if callable(found) else found
+        if isinstance(found, int) and not isinstance(found, bool) and found >= 0:
+            return found
+    return None
 
 
 def _from_file(path: PathLike) -> Any:

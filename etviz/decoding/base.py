@@ -15,16 +15,21 @@ if TYPE_CHECKING:
     from etviz.decoding.sequence import Decoded
 
 
-def prompts_of(base: KlBase, prompts: Any) -> list[list[int]]:
-    """`prompts` is None for all chunks, or the number of the first ones."""
+def prompts_of(base: KlBase, prompts: Any, begin: int | None = None) -> list[list[int]]:
+    """`prompts` is None for all chunks, or the number of the first ones.
+
+    llama.cpp evaluates each chunk with the token that begins a text (`begin`) in its first place, if the model takes
+    one, and writes the text's own token there. The first chunk tells: the text itself then begins with it.
+    """
     if prompts is None:
-        return base.tokens.tolist()
+        prompts = len(base.tokens)
     if isinstance(prompts, bool) or not isinstance(prompts, int) or not 0 < prompts <= len(base.tokens):
         raise UsageError(
             f"prompts must be None or a number of chunks from 1 to {len(base.tokens)}, since the file of log "
             f"probabilities holds its own tokens; found {prompts!r}"
         )
-    return base.tokens[:prompts].tolist()
+    found = base.tokens[:prompts].tolist()
+    return [[found[0][0], *chunk[1:]] for chunk in found] if found[0][0] == begin else found
 
 
 def against(found: Decoded, base: KlBase, chunk: int) -> Decoded:

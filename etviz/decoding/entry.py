@@ -116,7 +116,7 @@ def decode(
         reference = _from_folder(Path(reference))
     base = read_kl_base(reference) if isinstance(reference, (str, os.PathLike)) else None
     if base is not None:
-        ids, steps, reference = prompts_of(base, prompts), 0, None
+        ids, steps, reference = prompts_of(base, prompts, words.begin), 0, None
     else:
         ids, sources = ids_of(words, prompts, encoder, sources)
     folder = Scratch()

@@ -27,7 +27,7 @@ def write(path: Path, chunks: list[list[int]], logits: list[torch.Tensor]) -> Pa
         for row in rows[CONTEXT // 2 : CONTEXT - 1].double().log_softmax(1).numpy():
             least = max(row.min(), row.max() - 16)
             step = (row.max() - least) / 65535
-            numbers = np.rint(np.maximum(row - least, 0) / step).astype("<u2")
+            numbers = np.rint(np.maximum(row - least, 0) / (step or 1)).astype("<u2")
             padded = np.zeros(2 * ((vocabulary + 1) // 2), "<u2")
             padded[:vocabulary] = numbers
             content += np.array([step, least], "<f4").tobytes() + padded.tobytes()
@@ -35,16 +35,22 @@ def write(path: Path, chunks: list[list[int]], logits: list[torch.Tensor]) -> Pa
     return path
 
 
-@pytest.fixture(scope="module")
-def base(shelf: Shelf, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[torch.Tensor]]:
-    """Two chunks, scored by the eager model."""
-    chunks = [list(text.encode()) for text in prompts(2, CONTEXT)]
+def scored(shelf: Shelf, chunks: list[list[int]]) -> list[torch.Tensor]:
+    """The eager model's logits."""
     found = []
     for chunk in chunks:
         model = module(shelf, "custom")
         with torch.no_grad():
             rows = [model(torch.tensor([[token]]), {"input_pos": torch.tensor([at])}) for at, token in enumerate(chunk)]
         found.append(torch.cat([row.reshape(1, -1) for row in rows]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def base(shelf: Shelf, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[torch.Tensor]]:
+    """Two chunks, scored by the eager model."""
+    chunks = [list(text.encode()) for text in prompts(2, CONTEXT)]
+    found = scored(shelf, chunks)
     return write(tmp_path_factory.mktemp("base") / "base.kld", chunks, found), found
 
 
@@ -73,11 +79,47 @@ def test_decode_compares_with_it(shelf: Shelf, base: tuple[Path, list[torch.Tens
     assert etviz.decode(program(shelf, "custom"), 1, reference=base[0]).steps["prompt"].max() == 0
 
 
+class Begins:
+    """A tokenizer whose texts begin with the token 2."""
+
+    bos_token_id = 2
+
+    def encode(self, text: str) -> list[int]:
+        return [2, *text.encode()]
+
+    def decode(self, ids: list[int]) -> str:
+        return bytes(ids).decode()
+
+
+def test_chunks_begin_as_the_text_does(shelf: Shelf, tmp_path: Path) -> None:
+    """llama.cpp puts the first token of texts before each chunk, and writes the text's own."""
+    text = Begins().encode("".join(prompts(2, CONTEXT)))
+    chunks = [text[:CONTEXT], text[CONTEXT : 2 * CONTEXT]]
+    path = write(tmp_path / "base.kld", chunks, scored(shelf, [[2, *chunk[1:]] for chunk in chunks]))
+    run = etviz.decode(program(shelf, "custom"), None, reference=path, tokenizer=Begins())
+    assert run.steps["kl"].abs().max() < 1e-4
+    unknown = etviz.decode(program(shelf, "custom"), None, reference=path)
+    assert unknown.steps.groupby("prompt")["kl"].max().to_list()[1] > 1e-3
+
+
+@pytest.mark.parametrize("vocabulary", [127, 128, 1])
+def test_rows_are_padded_to_an_even_number(tmp_path: Path, vocabulary: int) -> None:
+    logits = torch.randn(3 * CONTEXT, vocabulary, generator=torch.Generator().manual_seed(0)).split(CONTEXT)
+    read = read_kl_base(write(tmp_path / "base.kld", [[0] * CONTEXT] * 3, [item * 4 for item in logits]))
+    for chunk, own in enumerate(logits):
+        expected = (own[8:15] * 4).double().log_softmax(1).numpy()
+        expected = np.maximum(expected, expected.max(1, keepdims=True) - 16)
+        found, steps = read.log_probabilities(chunk)
+        assert found.shape == (7, vocabulary)
+        assert np.abs(found - expected).max() <= max(steps.max() / 2 * 1.01, 1e-6)
+
+
 def test_bad_files(shelf: Shelf, base: tuple[Path, list[torch.Tensor]], tmp_path: Path) -> None:
     content = base[0].read_bytes()
     header = struct.Struct("<8s3i")
     wrong = {
         "it is not": b"gguf" + content[4:],
+        "before its vocabulary.*two contexts": content[:12],
         "cut off": content[:-10],
         "vocabulary: -5": header.pack(b"_logits_", 16, -5, 2) + content[20:],
         "need": header.pack(b"_logits_", 1 << 30, 1 << 30, 1 << 30),
