@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.gap import CARRIED, CREATED, LOST, Comparison, Gap, Keeper
 from etviz.comparison.hypotheses import explain_gaps
+from etviz.comparison.judging import judge_introduced
 from etviz.comparison.measurement import add_gap, add_introduced, as_tensor
-from etviz.comparison.noise import judge_introduced
 from etviz.comparison.undetermined import is_ill_defined, may_be_ill_defined
 from etviz.evaluation import dynamic_quantization as dynamic
 from etviz.evaluation.evaluator import Evaluator

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.gap import TOGETHER, Comparison, Gap, Keeper
 from etviz.comparison.hypotheses import explain_gaps
+from etviz.comparison.judging import judge_introduced
 from etviz.comparison.measurement import add_gap, add_introduced, add_unpaired
-from etviz.comparison.noise import judge_introduced
 from etviz.comparison.nonfinite import NonFinite
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.noise import chained

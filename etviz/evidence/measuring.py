@@ -21,7 +21,7 @@ from etviz.artifacts.record.weights import CachedTensors
 from etviz.comparison.final_outputs import compare_outputs
 from etviz.comparison.gap import MISMATCH, NOT_COMPARED
 from etviz.comparison.gap_tables import metric_columns, nonfinite_columns
-from etviz.comparison.noise import KnownNoise, is_doubtful
+from etviz.comparison.judging import KnownNoise, is_doubtful
 from etviz.errors import ArtifactError, EtvizError, in_a_line
 from etviz.evidence.dataset import content, decode
 from etviz.evidence.running import Ran, Running, operators_of
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from etviz.comparison.gap import Comparison
-    from etviz.comparison.noise import Judge
+    from etviz.comparison.judging import Judge
     from etviz.evaluation.evaluator import Evaluator
     from etviz.loading.paired import Paired
 

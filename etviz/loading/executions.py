@@ -17,8 +17,8 @@ from etviz.comparison.by_handles import compare_by_handles
 from etviz.comparison.exact import compare_together
 from etviz.comparison.gap import Comparison, Keeper, Run
 from etviz.comparison.input_checks import FIRST_FAR_OFF, Entrance, Inputs, why_not
+from etviz.comparison.judging import judge_totals, settle
 from etviz.comparison.logged_twice import LoggedTwice
-from etviz.comparison.noise import judge_totals, settle
 from etviz.comparison.references import KEPT_BYTES
 from etviz.comparison.truncated_buffer import blank_tail, drop_blank_tail
 from etviz.comparison.undetermined import Undetermined
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from etviz.artifacts.etdump.etdump import RunBlock
-    from etviz.comparison.noise import Judge
+    from etviz.comparison.judging import Judge
     from etviz.evaluation.evaluator import Evaluator
     from etviz.evaluation.interpreter import State
     from etviz.graph.ir import Graph

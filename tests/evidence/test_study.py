@@ -21,7 +21,7 @@ import torch
 from filelock import FileLock
 
 import etviz
-from etviz.comparison import noise as comparison_noise
+from etviz.comparison import judging
 from etviz.demo.digits import DigitsNet, load_digits
 from etviz.demo.planted import plant
 from etviz.errors import ArtifactError, UsageError
@@ -87,7 +87,7 @@ def test_every_number_is_that_of_a_single_run(
         measured.append((fresh, inputs, list(wanted)))
         return noise.total_noise(fresh, inputs, wanted, *given)
 
-    monkeypatch.setattr(comparison_noise, "total_noise", watched)
+    monkeypatch.setattr(judging, "total_noise", watched)
     for index in (0, 1, 3, 4, 6, 7, 8):
         image = _images(9)[index][0]
         run = execute(program.path("pte"), [[image]], workdir=tmp_path / str(index))

@@ -16,8 +16,8 @@ import torch
 
 from etviz.comparison.exact import compare_exact
 from etviz.comparison.gap import Gap, Keeper
+from etviz.comparison.judging import judge_totals
 from etviz.comparison.measurement import as_tensor, why_not_comparable
-from etviz.comparison.noise import judge_totals
 from etviz.errors import UsageError
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.replay import question

@@ -18,7 +18,7 @@ from etviz.comparison.exact import compare_exact
 from etviz.comparison.gap import MISMATCH, Keeper
 from etviz.comparison.hypotheses import in_precision
 from etviz.comparison.input_checks import Entrance
-from etviz.comparison.noise import judge_totals, measure_totals
+from etviz.comparison.judging import judge_totals, measure_totals
 from etviz.comparison.references import KEPT_BYTES
 from etviz.evaluation.evaluator import Evaluator, Scope
 from etviz.evaluation.replay import Execution, Replay, question
