@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from etviz.evaluation.buffers import LARGE, Buffers
+from etviz.artifacts.buffers import LARGE, Buffers
 from etviz.evaluation.limits import nbytes
 from etviz.graph.quantize_ops import DEQUANTIZE, conversion, grid_arguments, product_weights, unpacked_weights
 from etviz.graph.uses import gives_number

@@ -8,9 +8,12 @@ nothing is evaluated here.
 from __future__ import annotations
 
 import importlib
+import inspect
 import itertools
 import logging
+import math
 import os
+import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -52,6 +55,8 @@ _SECONDS_PER_BYTE: Final = 2e-6
 _TIMES: Final = 8
 """Memory limit in multiples of the files' size, beside `options.isolation_megabytes`."""
 _KEPT: Final = 4
+_OFTEN: Final = 0.05
+"""Seconds between two reports of progress."""
 _NUMBERS: Final = itertools.count()
 WORKER: Final = Worker("etviz.loading.foreign")
 
@@ -521,4 +526,20 @@ def _answers(request: Mapping[str, Any], names: _ChildNames, body: list[Any]) ->
     function = getattr(importlib.import_module(module), name)
     if not getattr(function, QUESTION, False):
         raise TypeError(f"{asked} is no question")
-    return function(replay, *args, **named)
+    given = inspect.signature(function).bind(replay, *args, **named)
+    if (progress := given.arguments.get("progress")) is not None:
+        given.arguments["progress"] = _seldom(progress)
+    return function(*given.args, **given.kwargs)
+
+
+def _seldom(progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """Telling the parent takes longer than a small operator."""
+    told = -math.inf
+
+    def tell(done: int, total: int) -> None:
+        nonlocal told
+        if done == total or time.monotonic() - told > _OFTEN:
+            progress(done, total)
+            told = time.monotonic()
+
+    return tell

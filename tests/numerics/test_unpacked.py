@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import etviz
-from etviz.evaluation.buffers import Buffers
+from etviz.artifacts.buffers import Buffers
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.limits import Limits
 from etviz.evaluation.noise import Lanes

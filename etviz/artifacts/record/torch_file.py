@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import torch
 
+from etviz.artifacts.buffers import LARGE, Buffers
 from etviz.artifacts.files import MappedFile, Residency, as_file, check_unchanged, open_archive, stored_bytes
 from etviz.errors import ArtifactError
 from etviz.upstream.libraries import load_operator_library
@@ -83,7 +84,8 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
         return raw.view(fake.dtype).as_strided(fake.shape, fake.stride(), fake.storage_offset())
 
     def _copy(self, raw: torch.Tensor) -> torch.Tensor:
-        file, own = self._data.obj, torch.empty_like(raw)
+        file = self._data.obj
+        own = torch.empty_like(raw) if raw.nbytes < LARGE else Buffers.shared().empty(raw.shape, raw.dtype)
         if isinstance(file, MappedFile):
             start = raw.data_ptr() - _bytes(memoryview(file)).data_ptr()
             if file.read_into(own.numpy().data, start):

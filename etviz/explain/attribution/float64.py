@@ -27,6 +27,7 @@ from etviz.explain.attribution.wide_constants import WideConstants, widen
 from etviz.graph.ir import LOOPS, Graph, Meta, Node, Ref, Tag, map_arg
 from etviz.graph.loops import body_of
 from etviz.graph.quantize_ops import LINEAR, QUANTIZE, GridArguments, conversion, granularity, grid_arguments
+from etviz.tensors.finite import largest_of
 
 After = Callable[[Node, Any], Any]
 _HALF_TO_FLOAT: Final = {"aten._softmax.default", "aten._log_softmax.default"}
@@ -42,6 +43,9 @@ _VIEWS: Final = {
     "aten.permute_copy.default": "aten.permute.default",
     "aten.transpose_copy.int": "aten.transpose.int",
     "aten.t_copy.default": "aten.t.default",
+    "aten.view_copy.default": "aten.reshape.default",
+    "aten.expand_copy.default": "aten.expand.default",
+    "aten.unsqueeze_copy.default": "aten.unsqueeze.default",
 }
 """Copies that may be views here, because nothing is overwritten."""
 _STEPS: Final = frozenset(f"aten.{name}.default" for name in ("round", "floor", "ceil", "trunc"))
@@ -236,7 +240,8 @@ class Float64(GraphInterpreter):
             return _rounded(target, by_position(target, args, kwargs)[0])
         if target in _HALF_TO_FLOAT:
             args, kwargs = [*by_position(target, args, kwargs)[0][:2], False], {}
-        target = _VIEWS.get(target, target)
+        if (view := _VIEWS.get(target)) is not None:
+            (args, kwargs), target = by_position(target, args, kwargs), view
         try:
             if target in _PRODUCTS:
                 return self._product(node, _by_place(node, args, kwargs))
@@ -251,7 +256,9 @@ class Float64(GraphInterpreter):
         x = given[operand]
         grads = [item for item in given if isinstance(item, torch.Tensor) and item.requires_grad]
         narrow = (
-            self.constants.narrow(given[weight]) if torch.is_grad_enabled() and [*map(id, grads)] == [id(x)] else None
+            self.constants.narrow_again(given[weight])
+            if torch.is_grad_enabled() and [*map(id, grads)] == [id(x)]
+            else None
         )
         if narrow is None or (backward := _backward(node.target, given, narrow)) is None:
             return widen(self._limits.call(node.target, given, {}))
@@ -305,7 +312,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _short(value: torch.Tensor) -> tuple[torch.Tensor, float] | None:
-    largest = float(torch.linalg.vector_norm(value.detach(), torch.inf)) if value.numel() else 0.0
+    largest = largest_of(value)
     if not math.isfinite(largest):
         return None
     factor = 1.0 if not largest or 1e-15 < largest < 1e15 else largest
@@ -320,18 +327,20 @@ def _moved(
     return target, [difference, weight, *([None] * (len(given) > 2)), *given[3:]], {}
 
 
-def _backward(target: str, given: Sequence[Any], weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor] | None:
+def _backward(
+    target: str, given: Sequence[Any], weight: Callable[[], torch.Tensor]
+) -> Callable[[torch.Tensor], torch.Tensor] | None:
     shape = given[_PRODUCTS[target][0]].shape
     if target == LINEAR:
-        return lambda gradient: gradient @ weight.float()
+        return lambda gradient: gradient @ weight().float()
     if target != "aten.convolution.default":
         plain = target == "aten.mm.default" or len(given) == 3
-        return (lambda gradient: gradient @ weight.float().mT) if plain else None
+        return (lambda gradient: gradient @ weight().float().mT) if plain else None
 
     def convolution(gradient: torch.Tensor) -> torch.Tensor:
         like = gradient.new_empty(shape)
         mask = [True, False, False]
-        return torch.ops.aten.convolution_backward(gradient, like, weight.float(), None, *given[3:9], mask)[0]
+        return torch.ops.aten.convolution_backward(gradient, like, weight().float(), None, *given[3:9], mask)[0]
 
     return convolution if len(given) == 9 else None
 

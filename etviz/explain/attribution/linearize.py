@@ -25,7 +25,7 @@ from etviz.explain.attribution.wide_constants import widen
 from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node, Ref, refs
 from etviz.graph.loops import body_of
 from etviz.graph.uses import item_of
-from etviz.tensors.finite import has_nonfinite
+from etviz.tensors.finite import has_nonfinite, largest_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -111,7 +111,7 @@ class Contribution:
             same = (runtime == local) | (runtime.isnan() & local.isnan())
             self.excluded += int((~finite & ~same).sum())
             difference, local = torch.where(finite, difference, 0.0), torch.where(finite, local, 0.0)
-        largest = float(torch.linalg.vector_norm(difference, torch.inf)) if difference.numel() else 0.0
+        largest = largest_of(difference)
         norm = float(local.norm())
         self.size = float(difference.norm()) / norm if norm else largest
         self.difference = difference.float() if 1e-30 < largest < 1e30 else difference

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from etviz.artifacts.buffers import give_back
 from etviz.errors import PairingError, UsageError
-from etviz.evaluation.buffers import give_back
 from etviz.evaluation.interludes import Turn
 from etviz.evaluation.replay import question
 from etviz.evaluation.threads import threads_for

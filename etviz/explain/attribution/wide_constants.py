@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from etviz.evaluation.buffers import give_back
+from etviz.artifacts.buffers import LARGE, Buffers
 from etviz.evaluation.interpreter import weight_of
 from etviz.tensors.finite import has_nonfinite
 
@@ -26,8 +26,6 @@ _COMPACT: Final = 1 << 16
 """Threshold in elements: autograd keeps larger tensors as float32."""
 _SAVED_TWICE: Final = 6
 """Maximum number of saved tensors that are searched for an equal one."""
-_GIVEN_BACK: Final = 64 << 20
-"""Threshold in saved or read bytes for returning free memory to the system."""
 
 
 def widen(value: Any) -> Any:
@@ -48,7 +46,8 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
         self._constants = constants
         self._most = most
         self._narrow = narrow
-        self._kept: dict[str, torch.Tensor] = {}
+        self._kept: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._buffers = Buffers.shared()  # kept while there are constants
         self._targets: dict[int, str] = {}
         self._bytes = 0
 
@@ -56,12 +55,17 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
         kept = self._kept.pop(target, None)
         if kept is not None:
             self._kept[target] = kept
-            return kept
+            return kept[0]
         narrow = weight_of(self._constants, target)
-        wide = widen(narrow) if target not in self._narrow else narrow
+        wide = self._widened(narrow) if target not in self._narrow else narrow
         if wide is not narrow and 0 < wide.nbytes <= self._most:
-            self._keep(target, wide)
+            self._keep(target, wide, narrow)
         return wide
+
+    def _widened(self, narrow: torch.Tensor) -> torch.Tensor:
+        if narrow.numel() < LARGE or not narrow.is_floating_point() or not narrow.is_contiguous():
+            return widen(narrow)
+        return self._buffers.empty(narrow.shape, torch.float64).copy_(narrow)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._constants)
@@ -73,21 +77,33 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
         return target in self._constants
 
     def narrow(self, wide: Any) -> torch.Tensor | None:
+        target = self._target(wide)
+        if target is None:
+            return None
+        return _part(self._kept[target][1], wide.shape, wide.stride(), int(wide.storage_offset()))
+
+    def narrow_again(self, wide: Any) -> Callable[[], torch.Tensor] | None:
+        """Reads it then: backward passes need each weight much later."""
+        target = self._target(wide)
+        if target is None:
+            return None
+        size, stride, start = wide.shape, wide.stride(), int(wide.storage_offset())
+        return lambda: _part(weight_of(self._constants, target), size, stride, start)
+
+    def _target(self, wide: Any) -> str | None:
         target = self._targets.get(wide.untyped_storage().data_ptr()) if isinstance(wide, torch.Tensor) else None
         if target is None:
             return None
-        own, kept = weight_of(self._constants, target), self._kept[target]
-        if own.shape != kept.shape or own.stride() != kept.stride():
-            return None
-        return own.as_strided(wide.shape, wide.stride(), own.storage_offset() + wide.storage_offset())
+        kept, own = self._kept[target]
+        return target if own.shape == kept.shape and own.stride() == kept.stride() else None
 
-    def _keep(self, target: str, wide: torch.Tensor) -> None:
-        self._bytes += wide.nbytes
+    def _keep(self, target: str, wide: torch.Tensor, narrow: torch.Tensor) -> None:
+        self._bytes += wide.nbytes + narrow.nbytes
         while self._kept and self._bytes > self._most:
-            dropped = self._kept.pop(next(iter(self._kept)))
-            self._bytes -= dropped.nbytes
+            dropped, own = self._kept.pop(next(iter(self._kept)))
+            self._bytes -= dropped.nbytes + own.nbytes
             del self._targets[dropped.untyped_storage().data_ptr()]
-        self._kept[target] = wide
+        self._kept[target] = wide, narrow
         self._targets[wide.untyped_storage().data_ptr()] = target
 
     @contextmanager
@@ -97,15 +113,6 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
         `again` returns a function that recomputes the tensor at an address.
         """
         last: deque[tuple[torch.Tensor, int, torch.Tensor]] = deque(maxlen=_SAVED_TWICE)
-        passed = 0
-
-        def count(size: int) -> None:
-            """Saved tensors lie between freed ones, and leave holes when they go."""
-            nonlocal passed
-            passed += size
-            if passed > _GIVEN_BACK:
-                passed = 0
-                give_back()
 
         def narrowed(tensor: torch.Tensor) -> torch.Tensor | None:
             """None where float32 would overflow; consecutive operators often save the same tensor."""
@@ -116,7 +123,6 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
             if has_nonfinite(small) and bool((small.isinf() & tensor.isfinite()).any()):
                 return None
             last.append((tensor.detach(), tensor._version, small))
-            count(small.nbytes)
             return small
 
         def pack(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
@@ -130,13 +136,12 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
             small = narrowed(tensor)
             return small.double if small is not None else lambda: tensor
 
-        def unpack(make: Callable[[], torch.Tensor]) -> torch.Tensor:
-            made = make()
-            count(made.nbytes // 2)
-            return made
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda make: make()):
             yield
+
+
+def _part(own: torch.Tensor, size: Sequence[int], stride: Sequence[int], start: int) -> torch.Tensor:
+    return own.as_strided(size, stride, own.storage_offset() + start)
 
 
 def _view(make: Callable[[], torch.Tensor], size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
