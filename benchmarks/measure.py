@@ -88,6 +88,7 @@ def plan(programs: Sequence[Program]) -> list[Measured]:
     largest = max(programs, key=lambda program: program.layers)
     return [
         Measured("import", None),
+        *(Measured(f"{name}_command", None, tools=only) for name in ("version", "info", "gaps")),
         Measured("metadata", first),
         *(Measured("gaps", program) for program in programs),
         *(Measured("eager", program, tools=("eager",)) for program in programs),

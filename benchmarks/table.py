@@ -100,8 +100,8 @@ def _rows_of(item: Measured, upstream: Samples, eager: Samples) -> list[Row]:
             whole = _number(etviz.median("whole_seconds"), "s")
             found.append(Row(name, "… and introduced gaps", "–", whole, forwards=_forwards(etviz, eager, "whole_")))
         return found
-    if item.task == "import":
-        return [_seconds("", "import", upstream, etviz)]
+    if item.program is None:
+        return [_of_no_program(item, upstream, etviz)]
     if item.task == "metadata":
         torch = "with" if etviz.first("torch") else "without"
         return [_seconds(name, f"metadata, imports counted (etviz: {torch} torch)", upstream, etviz)]
@@ -122,6 +122,13 @@ def _rows_of(item: Measured, upstream: Samples, eager: Samples) -> list[Row]:
     shown = "none: it raises" if upstream.first("error") else shown
     table.append(Row(name, "compared", shown, f"{etviz.first('rows')} rows, {counts[0]} of {counts[1]} instr."))
     return table
+
+
+def _of_no_program(item: Measured, upstream: Samples, etviz: Samples) -> Row:
+    if item.task == "import":
+        return _seconds("", "import", upstream, etviz)
+    text = f"{_number(etviz.median('seconds'), 's')}, first line after {_number(etviz.median('first'), 's')}"
+    return Row("", f"the command {item.task.removesuffix('_command')}, a small program", "–", text)
 
 
 def _seconds(program: str, what: str, upstream: Samples, etviz: Samples, name: str = "seconds") -> Row:

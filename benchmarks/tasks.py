@@ -13,6 +13,7 @@ import json
 import os
 import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -70,6 +71,40 @@ def metadata_upstream(files: Files, tiny: Files) -> Result:
     inspector = Inspector(etdump_path=files["etdump"], etrecord=files["etrecord"])
     rows = sum(len(block.events) for block in inspector.event_blocks)
     return {"seconds": time.perf_counter() - start, "torch": "torch" in sys.modules, "rows": rows}
+
+
+def version_command_etviz(files: Files, tiny: Files) -> Result:
+    """`etviz --version`, from its start to its end."""
+    return _command("--version")
+
+
+def info_command_etviz(files: Files, tiny: Files) -> Result:
+    """`etviz info` of a small program."""
+    return _command("info", tiny["pte"])
+
+
+def gaps_command_etviz(files: Files, tiny: Files) -> Result:
+    """`etviz gaps` of a small program, and the seconds to its first sign of life."""
+    given = [text for name, kind in WAYS["derived"].items() for text in (f"--{name.replace('_', '-')}", tiny[kind])]
+    return _command("gaps", tiny["etdump"], *given)
+
+
+def _command(*args: str) -> Result:
+    """In a terminal, since elsewhere a command waits longer before it tells that it works."""
+    import pty
+
+    meter, (ours, theirs) = Meter(), pty.openpty()
+    process = subprocess.Popen([sys.executable, "-m", "etviz.cli", *args], stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    os.read(ours, 1)
+    first = meter.read()["seconds"]
+    with contextlib.suppress(OSError):  # the terminal's other end was closed
+        while os.read(ours, 1 << 16):
+            pass
+    os.close(ours)
+    if process.wait():
+        raise RuntimeError(f"etviz {args[0]} ended with status {process.returncode}")
+    return meter.read() | {"first": first}
 
 
 WAYS: Final = {
@@ -298,6 +333,9 @@ TASKS: Final[dict[str, Callable[..., Result]]] = {
         import_upstream,
         metadata_etviz,
         metadata_upstream,
+        version_command_etviz,
+        info_command_etviz,
+        gaps_command_etviz,
         gaps_etviz,
         gaps_introduced_etviz,
         pairing_etviz,
