@@ -151,6 +151,7 @@ _PAINTED: Final = """async () => {
 }"""
 """Waits for the page's own mark, which its content policy lets no string do."""
 CLICK: Final = "document.querySelector('{}').click()"
+ROW: Final = "document.querySelectorAll('.etv-table [data-row]')[{}].click()"
 TYPE: Final = (
     "const box = document.querySelector('.etv-search input'); box.value = '{}'; "
     "box.dispatchEvent(new Event('input', {{bubbles: true}}))"
@@ -158,7 +159,7 @@ TYPE: Final = (
 
 
 def measure(page: Page, repeat: int) -> dict[str, tuple[float, float]]:
-    """What was measured, and what it should be at most, in milliseconds (the heap in MB)."""
+    """What was measured, and what it should be at most at full speed, in milliseconds (the heap in MB)."""
 
     def median(act: Callable[[int], str]) -> float:
         return statistics.median(timed(page, act(k)) for k in range(repeat))
@@ -172,6 +173,7 @@ def measure(page: Page, repeat: int) -> dict[str, tuple[float, float]]:
             ),
             300.0,
         ),
+        "click a row": (median(lambda k: ROW.format(k % 8)), 100.0),
         "sort by numbers": (median(lambda k: CLICK.format(f"[data-column={columns[k % 2]}]")), 50.0),
         "sort by text": (median(lambda k: CLICK.format("[data-column=op]")), 100.0),
         "filter key": (median(lambda k: TYPE.format("layer_norm"[: 1 + k % 10])), 50.0),
@@ -196,6 +198,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.view", description=__doc__)
     parser.add_argument("--repeat", type=int, default=9)
+    parser.add_argument("--slower", type=float, default=1, metavar="TIMES", help="slow the page's processor down")
     parser.add_argument("--json", type=Path, help="also write the figures to a file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
@@ -204,12 +207,15 @@ def main() -> None:
         flags = [*FLAGS, "--enable-precise-memory-info", "--js-flags=--expose-gc"]
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=flags)
         page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": options.slower})
         page.goto(path.as_uri())
         page.locator(".etv-table [data-row]").first.wait_for()
         page.evaluate(_PAINTED)
         found = measure(page, options.repeat)
         browser.close()
-    table = Table(title=f"The view of {rows:,} rows and {nodes:,} nodes, medians of {options.repeat}")
+    table = Table(
+        title=f"The view of {rows:,} rows and {nodes:,} nodes, medians of {options.repeat}, {options.slower:g}x slower"
+    )
     for head in ("what", "ms", "at most"):
         table.add_column(head, justify="left" if head == "what" else "right")
     for name, (took, most) in found.items():

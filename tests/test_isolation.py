@@ -285,6 +285,19 @@ def test_what_the_user_brings_runs_here(foreign: dict[str, Any]) -> None:
         found.attribution(loss=stop)
 
 
+def test_progress_comes_from_the_child_until_its_end(foreign: dict[str, Any]) -> None:
+    found, seen = etviz.load(**foreign), list[tuple[int, int]]()
+    found.analysis.attribution(0, 0, progress=lambda *step: seen.append(step))
+    assert seen[-1][0] == seen[-1][1]
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+    def stop(*_: int) -> None:
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        etviz.load(**foreign).analysis.attribution(0, 0, progress=stop)
+
+
 def test_a_file_that_is_changed_meanwhile(foreign: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     run = wall.WORKER.run
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from etviz.explain.attribution import shares
 from etviz.explain.attribution.float64 import Float64
 from etviz.explain.attribution.linearize import Linearizer
 from etviz.pipeline.execute import execute
+from etviz.tensors.finite import largest_of
 from etviz.view.payload.program_payload import build_payload
 from etviz.view.widget.jobs import Jobs
 from tests.programs import Executed
@@ -386,3 +388,10 @@ def test_each_product_is_computed_once_in_float64(name: str, executed: Callable[
     assert found.sum == pytest.approx(1.0, abs=1e-4)
     assert products.counts[torch.float64] == number
     assert 0 < products.counts[torch.float32] <= 2 * number
+
+
+@pytest.mark.parametrize("values", [[], [-3.0, 2.0], [1.0, -math.inf], [math.nan, 1.0], [-math.inf, math.nan]])
+def test_the_largest_magnitude_is_that_of_the_norm(values: list[float]) -> None:
+    tensor = torch.tensor(values, dtype=torch.float64)
+    expected = float(torch.linalg.vector_norm(tensor, math.inf)) if values else 0.0
+    assert largest_of(tensor) == pytest.approx(expected, rel=0, abs=0, nan_ok=True)
