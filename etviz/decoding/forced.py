@@ -11,9 +11,11 @@ import torch
 
 from etviz.artifacts.record.weights import CachedTensors
 from etviz.calls.logits import logits_of
+from etviz.errors import PairingError
 from etviz.evaluation.law import ENOUGH, allowance
 from etviz.evaluation.noise import PASSES, Lanes, Spread, larger
 from etviz.evaluation.replay import question
+from etviz.evaluation.series import Series
 from etviz.graph.ir import CONTROL
 
 if TYPE_CHECKING:
@@ -21,16 +23,25 @@ if TYPE_CHECKING:
     from etviz.evaluation.replay import Replay
 
 _TOGETHER: Final = 256 << 20
-Follow = Callable[["torch.Tensor | None"], "Sequence[Any] | None"]
-"""Takes the logits of the last call, None at first; returns the flat inputs of the next call, None at the end."""
+Follow = Callable[["Sequence[torch.Tensor]"], "Sequence[Sequence[Any]]"]
+"""Takes the logits of the last calls, none at first; returns the flat inputs of the next ones, none at the end."""
 
 
 @question
 def follow(replay: Replay, ask: Follow) -> int:
-    """Evaluate the reference with its state; return the most bytes that the values of a call took."""
-    evaluator, last = _for_many_calls(replay.fresh()), None
-    while (inputs := ask(last)) is not None:
-        last = logits_of(evaluator.run(inputs, replay=False))
+    """Evaluate the reference with its state; return the most bytes that the values of a call took.
+
+    `ask` also receives the logits of the calls before one that fails.
+    """
+    evaluator, last = _for_many_calls(replay.fresh()), list[torch.Tensor]()
+    series = Series(evaluator)
+    while calls := ask(last):
+        last = []
+        try:
+            last.extend(map(logits_of, series.run(calls)))
+        except PairingError:
+            ask(last)
+            raise
     return evaluator.limits.peak
 
 
@@ -39,15 +50,9 @@ def _for_many_calls(evaluator: Evaluator) -> Evaluator:
     return evaluator
 
 
+@question
 def logits_of_calls(replay: Replay, calls: Sequence[Sequence[Any]]) -> list[torch.Tensor]:
-    found, waiting = list[torch.Tensor](), iter(calls)
-
-    def ask(last: torch.Tensor | None) -> Sequence[Any] | None:
-        found.extend(() if last is None else (last,))
-        return next(waiting, None)
-
-    follow(replay, ask)
-    return found
+    return [logits_of(outputs) for outputs in Series(_for_many_calls(replay.fresh())).run(calls)]
 
 
 @question
@@ -80,8 +85,7 @@ def noise_of_logits(
     rows: list[list[_LogitNoise]] = []
     for first in range(0, wanted, together):
         lanes = Lanes(start, range(first, min(wanted, first + together)))
-        for number, inputs in enumerate(calls):
-            logits = logits_of(lanes.run(inputs, replay=False))
+        for number, logits in enumerate(map(logits_of, Series(lanes).run(calls))):
             if not first:
                 rows.append([_LogitNoise() for _ in logits])
             _add(lanes, logits, rows[number])

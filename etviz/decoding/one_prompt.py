@@ -46,9 +46,9 @@ def decode_one(
     try:
         peak = follow(session.replay, writer.ask)
     except PairingError as error:
-        if len(writer.calls) < 2:
+        if not writer.outputs:
             raise
-        raise UsageError(_ended(number, writer.calls[-1].position, needed, error)) from error
+        raise UsageError(_ended(number, writer.calls[len(writer.outputs)].position, needed, error)) from error
     runtime = session.runtime(writer.calls)
     positions = writer.positions()
     if not positions:
@@ -82,15 +82,13 @@ class _Prompted:
     calls: list[Call] = field(default_factory=list)
     outputs: list[torch.Tensor] = field(default_factory=list)
 
-    def ask(self, last: torch.Tensor | None) -> list[Any] | None:
-        if last is not None:
-            self.outputs.append(last)
-            if not self.waiting and len(self.ids) < self.length:
-                self._choose(last)
-        if not self.waiting:
-            return None
-        self.calls.append(self.waiting.pop(0))
-        return flatten(self.calls[-1].inputs)
+    def ask(self, last: Sequence[torch.Tensor]) -> list[list[Any]]:
+        self.outputs.extend(last)
+        if len(self.calls) == len(self.outputs) > 0 and not self.waiting and len(self.ids) < self.length:
+            self._choose(last[-1])
+        waiting, self.waiting = self.waiting, []
+        self.calls.extend(waiting)
+        return [flatten(call.inputs) for call in waiting]
 
     def _choose(self, last: torch.Tensor) -> None:
         row = rows_of(self.calls[-1], last)[-1][1]

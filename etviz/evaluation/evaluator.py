@@ -142,13 +142,17 @@ class Evaluator(GraphInterpreter):
             self._walk(self.graph, *scopes)
             if scopes[0].local is not None:
                 self.end_second_lane(scopes[0].local)
-            outputs = self.results(self.graph, env)
-            if scopes[0].perturbed is not None:
-                self.end_perturbed_lanes(scopes[0].perturbed, outputs)
-            self.state |= {key: outputs[at] for at, key in self._exchange.gives.items()}
-            self.state[TURN] = turn + 1
-            self._reading, self._read = None, {}
-            return outputs
+            return self.end_call(env, scopes[0].perturbed)
+
+    def end_call(self, env: Mapping[str, Any], perturbed: Mapping[str, Any] | None = None) -> list[Any]:
+        """Keep the state that a call's values leave; returns its outputs."""
+        outputs = self.results(self.graph, env)
+        if perturbed is not None:
+            self.end_perturbed_lanes(perturbed, outputs)
+        self.state |= {key: outputs[at] for at, key in self._exchange.gives.items()}
+        self.state[TURN] = self.state.get(TURN, 0) + 1
+        self._reading, self._read = None, {}
+        return outputs
 
     def _begin(self, turn: Turn, *, with_log: bool) -> None:
         for call in turn.before:

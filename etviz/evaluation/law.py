@@ -49,6 +49,7 @@ import torch
 from etviz.evaluation.language_kernels import off_grids, scored
 from etviz.evaluation.narrow_grids import as_kernels_choose
 from etviz.evaluation.operator_rules import by_position
+from etviz.evaluation.several import has_further_axis, in_memory, unwrapped
 from etviz.evaluation.unpacked import Quantized
 from etviz.evaluation.values import flat_values
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
@@ -195,6 +196,8 @@ def _repeated(terms: torch.Tensor, *, partial: bool = False) -> torch.Tensor:
     times as many places as terms brings them together, so chance adds a quarter of the square at most.
     """
     count, terms = terms.shape[-1], terms.contiguous()
+    if has_further_axis(terms):
+        return in_memory(functools.partial(_repeated, partial=partial), terms)
     bits = max(2, (4 * count - 1).bit_length())
     found = terms.new_empty(terms.shape[:-1])
     if bool(torch.isfinite(terms.sum())) and repeated(
@@ -444,7 +447,8 @@ def _attention(args: Sequence[Any], values: Sequence[Any], call: Call, target: s
     """Attention with a cache: products of the scores, their softmax, and the sum of K weighted values.
 
     A score's error s is an error of the exponential's argument, so each term ``t = p·v`` has a relative error of
-    ``√(s² + (x − max x)² + (K+1)/9)``. The terms are summed as in any product.
+    ``√(s² + (x − max x)² + 1)``. The terms are summed as in any product. All of them share the sum by which they are
+    divided, so its relative error ``√((K+1)/9)`` is one of the result.
     """
     names = LANGUAGE_OPERATORS[target].names
     given = dict(zip(names, args, strict=False))
@@ -462,11 +466,11 @@ def _attention(args: Sequence[Any], values: Sequence[Any], call: Call, target: s
     factor = rest["scale"] or width**-0.5
     norms = q.square().sum(-1, keepdim=True) * k.square().sum(-1)[:, :, None] / width
     own = factor**2 * (width + 1) * (norms / 18 + (q @ k.transpose(2, 3)).square() / 9) + scores.square()
-    steps = (scores - scores.amax(-1, keepdim=True)).square() + (count + 1) / 9
+    steps = (scores - scores.amax(-1, keepdim=True)).square()
     weights = torch.nan_to_num(scores.softmax(-1).square(), 0.0, 0.0, 0.0)
     relative = torch.nan_to_num(own + steps + 1, 0.0, 0.0, 0.0)
     total = (weights * relative) @ v.square() + (count + 1) * (weights @ v.square() / 18)
-    total = (total.transpose(1, 2) if not second else total) + (count + 1) * values[0].double().square() / 9
+    total = (total.transpose(1, 2) if not second else total) + 2 * (count + 1) * values[0].double().square() / 9
     return [total.sqrt(), *[None] * (len(values) - 1)]
 
 
@@ -558,7 +562,8 @@ def _elementwise(
         a != b if size is not None and b.dtype != torch.float64 else None
         for a, b, size in zip(exact, values, plain, strict=True)
     ]
-    if not any(bool(item.any()) for item in inexact if item is not None) and any(item is not None for item in inexact):
+    rounded = [item.any() for item in inexact if item is not None]
+    if rounded and not any(map(_is_true, rounded)):
         return [None] * len(values)
     name = target.partition(".")[2].partition(".")[0]
     if name in _ARITHMETIC:
@@ -585,7 +590,13 @@ def _elementwise(
         if square is not None and half:
             own = torch.nan_to_num((a - b.double()) / half, 0.0, 0.0, 0.0)
             squares[place] = torch.maximum(square, own.square())
-    return [square.sqrt() if square is not None else None for square in squares]
+    rounds = functools.reduce(torch.logical_or, rounded, torch.tensor(not rounded))
+    return [square.sqrt() * rounds if square is not None else None for square in squares]
+
+
+def _is_true(value: torch.Tensor) -> bool:
+    """Anywhere along the further axes."""
+    return bool(unwrapped(value).any())
 
 
 def _doubled(value: Any) -> Any:

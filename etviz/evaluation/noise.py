@@ -36,7 +36,18 @@ from etviz.evaluation.language_kernels import reads_grids, without_grids
 from etviz.evaluation.law import ENOUGH, allowance, chance, half_ulp, independent, only_picks, sizes
 from etviz.evaluation.products import weight_of
 from etviz.evaluation.rounds import Rounds
-from etviz.evaluation.several import Several, in_one, lane_of, over_axis, over_lanes, part_of, several
+from etviz.evaluation.several import (
+    Several,
+    has_further_axis,
+    in_memory,
+    in_one,
+    lane_of,
+    over_axis,
+    over_lanes,
+    part_of,
+    several,
+    unwrapped,
+)
 from etviz.evaluation.unpacked import elements, largest_value
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import CONTROL, Graph, Node, Ref
@@ -151,6 +162,8 @@ class Rounding:
         return value + (self.uniform(value) * size).mul_(half).to(value.dtype)
 
     def uniform(self, like: torch.Tensor) -> torch.Tensor:
+        if has_further_axis(like):
+            return in_memory(self.uniform, like)
         count = like.numel()
         if 2 * count > _DRAWN:
             return _drawn(count, self._random.getrandbits(63)).view(like.shape)
@@ -173,7 +186,7 @@ def key_of(value: Any) -> int:
     first = next((item for item in flat_values(value) if isinstance(item, torch.Tensor)), None)
     if first is None:
         return 0
-    flat = first.detach().reshape(-1)
+    flat = unwrapped(first).detach().reshape(-1)
     return crc32(flat[:: max(1, flat.numel() // _KEYED)].contiguous().view(torch.uint8).numpy().tobytes())
 
 

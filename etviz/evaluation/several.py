@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -14,6 +16,7 @@ from etviz.graph.ir import map_arg
 
 _RULES: Final = ("FuncTorchBatched", "CompositeImplicitAutograd")
 """Where torch has an operator's rule for a further axis; without one it calls the operator for each lane, and warns."""
+_BATCHED: Final[Any] = getattr(torch._C, "_functorch", None)  # pyright: ignore[reportPrivateUsage]
 _PARTS: Final = ("_add_batch_dim", "_remove_batch_dim", "is_batchedtensor", "vmap_increment_nesting")
 
 
@@ -109,24 +112,66 @@ def over_lanes(
 
     `numbers` have the lanes as their first axis. Raises what torch raises for a `call` that it can't do so.
     """
-    parts = _vmap()
-    with parts.vmap_increment_nesting(len(lanes), "error") as level:
+    with further_axis(len(lanes)) as axis:
 
         def enter(leaf: Any) -> Any:
-            if not isinstance(leaf, Several):
-                return leaf
-            return parts._add_batch_dim(leaf.stacked[lanes.start : lanes.stop], 0, level)
+            return axis.enter(leaf.stacked[lanes.start : lanes.stop]) if isinstance(leaf, Several) else leaf
 
-        drawn = [parts._add_batch_dim(item, 0, level) for item in numbers]
-        return _left(call(map_arg(args, enter), map_arg(dict(kwargs), enter), drawn), level, len(lanes))
+        drawn = [axis.enter(item) for item in numbers]
+        return _left(call(map_arg(args, enter), map_arg(dict(kwargs), enter), drawn), axis)
 
 
-def _left(value: Any, level: int, lanes: int) -> Any:
+def _left(value: Any, axis: Axis) -> Any:
     if isinstance(value, (list, tuple)):
-        return [_left(item, level, lanes) for item in value]
-    if not isinstance(value, torch.Tensor) or not _vmap().is_batchedtensor(value):
-        return value
-    return Several((), _vmap()._remove_batch_dim(value, level, lanes, 0))
+        return [_left(item, axis) for item in value]
+    return Several((), axis.leave(value)) if axis.has(value) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A further axis of tensors, which torch's operators do not see."""
+
+    parts: Any
+    level: int
+    size: int
+
+    def enter(self, stacked: torch.Tensor) -> torch.Tensor:
+        """Hide the first axis."""
+        return self.parts._add_batch_dim(stacked, 0, self.level)
+
+    def has(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and self.parts.is_batchedtensor(value)
+
+    def leave(self, value: torch.Tensor) -> torch.Tensor:
+        """With the axis as the first one."""
+        return self.parts._remove_batch_dim(value, self.level, self.size, 0)
+
+
+@contextmanager
+def further_axis(size: int) -> Generator[Axis]:
+    """Operators on what enters it raise what torch raises where they have no rule for a further axis."""
+    parts = _vmap()
+    with parts.vmap_increment_nesting(size, "error") as level:
+        yield Axis(parts, level, size)
+
+
+def has_further_axis(value: Any) -> bool:
+    return _BATCHED is not None and isinstance(value, torch.Tensor) and _BATCHED.is_batchedtensor(value)
+
+
+def unwrapped(value: torch.Tensor) -> torch.Tensor:
+    """A tensor with all its axes, in the order of memory."""
+    while _BATCHED is not None and has_further_axis(value):
+        value = _BATCHED.get_unwrapped(value)
+    return value
+
+
+def in_memory(function: Callable[[torch.Tensor], torch.Tensor], value: torch.Tensor) -> torch.Tensor:
+    """`function` of a tensor as it lies in memory, with all further axes first."""
+    if _BATCHED is None or not has_further_axis(value):
+        return function(value)
+    inner = _BATCHED.get_unwrapped(value).movedim(_BATCHED.maybe_get_bdim(value), 0)
+    return _BATCHED._add_batch_dim(in_memory(function, inner), 0, _BATCHED.maybe_get_level(value))
 
 
 def part_of(value: Any, lanes: range) -> Any:

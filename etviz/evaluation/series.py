@@ -1,0 +1,300 @@
+"""Calls of a method that follow one another, evaluated operator by operator with the calls as a further axis.
+
+A call of a decoder is small, so most of its time is spent around torch. An operator that depends on its own call alone
+is evaluated for many calls at once. Operators through which the state goes from one call to the next are evaluated call
+by call, and so are those for which torch has no rule for a further axis.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from etviz.evaluation.evaluator import Scope, check_result
+from etviz.evaluation.several import Several, further_axis, over_axis
+from etviz.evaluation.threads import threads_for
+from etviz.graph.ir import CONTROL, Graph, Node, Ref, refs
+from etviz.graph.uses import is_stateful
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from etviz.evaluation.evaluator import Evaluator
+    from etviz.evaluation.several import Axis
+
+logger = logging.getLogger(__name__)
+_TOGETHER: Final = 256 << 20
+"""Maximum bytes of the values of calls that are evaluated at once."""
+
+
+class OfCalls:
+    """A tensor or number in several calls; tensors have the calls as first axis where they can."""
+
+    __slots__ = ("_each", "_whole")
+
+    def __init__(self, each: Sequence[Any], whole: torch.Tensor | Several | None = None) -> None:
+        self._each, self._whole = each, whole
+
+    def __getitem__(self, call: int) -> Any:
+        if not self._each:
+            whole = self._whole
+            each = whole.stacked.unbind() if isinstance(whole, Several) else whole.unbind() if whole is not None else ()
+            self._each = [Several((), part) for part in each] if isinstance(whole, Several) else each
+        return self._each[call]
+
+    @property
+    def whole(self) -> torch.Tensor | Several:
+        """Raises `TypeError` or `RuntimeError` for numbers, and where shapes or types differ."""
+        if self._whole is None:
+            lanes = [value.stacked for value in self._each if isinstance(value, Several)]
+            each = lanes or list(self._each)
+            if any(value.dtype != each[0].dtype for value in each if isinstance(value, torch.Tensor)):
+                raise TypeError("the type of a value differs between calls")
+            self._whole = Several((), torch.stack(each)) if lanes else torch.stack(each)
+        return self._whole
+
+
+def of_calls(values: Sequence[Any]) -> Any:
+    """From the values of all calls; what all of them share stays as it is."""
+    first = values[0]
+    if isinstance(first, (list, tuple)):
+        return [of_calls(items) for items in zip(*values, strict=True)]
+    number = not isinstance(first, (torch.Tensor, Several))
+    if all(value is first or (number and type(value) is type(first) and value == first) for value in values):
+        return first
+    return OfCalls(values)
+
+
+def in_call(value: Any, call: int) -> Any:
+    if isinstance(value, OfCalls):
+        return value[call]
+    return [in_call(item, call) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _differs(value: Any) -> bool:
+    return any(map(_differs, value)) if isinstance(value, (list, tuple)) else isinstance(value, OfCalls)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """One node, or several through which the state goes `in_turn` from one call to the next one.
+
+    `begins` are inputs that hold the state, `done` the names that nothing reads afterwards.
+    """
+
+    nodes: tuple[Node, ...]
+    begins: tuple[str, ...]
+    in_turn: bool
+    done: tuple[str, ...]
+
+
+def _groups(graph: Graph, ends: Mapping[str, str]) -> list[_Group]:
+    """A graph's nodes in an order that has the end of a state before what reads it in the next call.
+
+    `ends` maps the inputs that hold the state to the values that overwrite them.
+    """
+    import networkx
+
+    nodes = {node.name: node for node in graph.nodes}
+    place = {name: at for at, name in enumerate((*ends, *nodes))}
+    needs = networkx.DiGraph()
+    needs.add_nodes_from(place)
+    needs.add_edges_from((name, node.name) for node in graph.nodes for name in node.reads() if name in place)
+    needs.add_edges_from((end, begin) for begin, end in ends.items() if end in place)
+    parts = networkx.condensation(needs)
+    found = [sorted(parts.nodes[at]["members"], key=place.__getitem__) for at in parts]
+    order = networkx.lexicographical_topological_sort(parts, key=lambda at: place[found[at][-1]])
+    found = [found[at] for at in order]
+    last: dict[str, int] = {}
+    for at, names in enumerate(found):
+        read = (name for own in names for name in (nodes[own].reads() if own in nodes else (ends[own],)))
+        last |= dict.fromkeys((*names, *read), at)
+    done: dict[int, list[str]] = {}
+    for name in last.keys() - {*refs(graph.outputs)}:
+        done.setdefault(last[name], []).append(name)
+    return [
+        _Group(
+            tuple(nodes[name] for name in names if name in nodes),
+            tuple(name for name in names if name in ends),
+            len(names) > 1,
+            tuple(done.get(at, ())),
+        )
+        for at, names in enumerate(found)
+    ]
+
+
+Lane = dict[str, Any]
+
+
+class Series:
+    """Evaluates calls of an evaluator, from the state in which it is; it is then in the state after the last one."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self.evaluator, self._graph = evaluator, evaluator.graph
+        self._plans: dict[int, list[_Group]] = {}
+        self._batched: dict[int, tuple[Node, Node | None]] = {}
+        inputs = {item.target: item.name for item in self._graph.inputs if item.target}
+        self._ends = {inputs[key]: name for key, name in self._graph.mutations.items() if key in inputs}
+
+    def run(self, calls: Sequence[Sequence[Any]]) -> Iterator[list[Any]]:
+        """The outputs of each call, as `Evaluator.run` gives them without a replay; raises what it raises."""
+        waiting = list(calls)
+        while waiting:
+            count, states, found = self._count(waiting), self.evaluator.states, None
+            if count > 1:
+                try:
+                    found = self._together(waiting[:count])
+                except Exception:  # one by one, the call that fails is known
+                    logger.debug("%d calls are evaluated one by one", count, exc_info=True)
+                    self.evaluator.states = states
+            yield from found or (self.evaluator.run(inputs, replay=False) for inputs in waiting[:count])
+            del waiting[:count]
+
+    def apart(self) -> list[Node]:
+        """The operators that torch evaluated call by call."""
+        return [node for node, like in self._batched.values() if like is None]
+
+    def _count(self, waiting: Sequence[Sequence[Any]]) -> int:
+        """The number of calls with like inputs for whose values there is room, which the first call alone tells."""
+        evaluator = self.evaluator
+        parts = (self._graph, *self._graph.subgraphs.values())
+        single = evaluator.turns or any(node.target in CONTROL for part in parts for node in part.nodes)
+        if single or not evaluator.limits.peak:
+            return 1
+        kinds = [_kind(inputs) for inputs in waiting[: max(1, _TOGETHER // evaluator.limits.peak)]]
+        return next((at for at, kind in enumerate(kinds) if kind != kinds[0]), len(kinds))
+
+    def _together(self, calls: Sequence[Sequence[Any]]) -> Iterator[list[Any]]:
+        evaluator, graph, count = self.evaluator, self._graph, len(calls)
+        with threads_for(graph), torch.no_grad():
+            env = evaluator.bind(graph, of_calls(calls))
+            env |= {name: evaluator.look_up(env, Ref(name)) for name in self._ends}
+            perturbed = evaluator.perturbed_lanes(env)
+            lanes = [env] if perturbed is None else [env, perturbed]
+            self._walk(graph, lanes, count)
+        ends = ([{name: in_call(value, at) for name, value in lane.items()} for lane in lanes] for at in range(count))
+        return (evaluator.end_call(*end) for end in ends)
+
+    def _walk(self, graph: Graph, lanes: Sequence[Lane], count: int) -> None:
+        ends = self._ends if graph is self._graph else {}
+        if id(graph) not in self._plans:  # the evaluator keeps the graph, so its id stays its own
+            self._plans[id(graph)] = _groups(graph, ends)
+        for group in self._plans[id(graph)]:
+            if group.in_turn:
+                self._in_turn(graph, group, lanes, count)
+            elif group.begins:
+                (begin,) = group.begins
+                for env in lanes:
+                    env[begin] = OfCalls([env[begin], *(in_call(env[ends[begin]], at) for at in range(count - 1))])
+            else:
+                self._node(graph, group.nodes[0], lanes, count)
+            for name in group.done:
+                for env in lanes:
+                    value = env.pop(name)
+                    if name in ends.values():
+                        env[name] = in_call(value, count - 1)
+
+    def _in_turn(self, graph: Graph, group: _Group, lanes: Sequence[Lane], count: int) -> None:
+        own = (*group.begins, *(node.name for node in group.nodes))
+        given = {name for node in group.nodes for name in node.reads()}.difference(own)
+        found: list[dict[str, list[Any]]] = [{name: [] for name in own} for _ in lanes]
+        here: list[Lane] = []
+        for at in range(count):
+            ends = here or lanes
+            begins = [{name: end[self._ends[name] if here else name] for name in group.begins} for end in ends]
+            here = [
+                begin | {name: in_call(env[name], at) for name in given}
+                for env, begin in zip(lanes, begins, strict=True)
+            ]
+            for node in group.nodes:
+                self._evaluate(graph, node, node, here)
+            for values, env in zip(found, here, strict=True):
+                for name in own:
+                    values[name].append(env[name])
+        for env, values in zip(lanes, found, strict=True):
+            env |= {name: of_calls(each) for name, each in values.items()}
+
+    def _node(self, graph: Graph, node: Node, lanes: Sequence[Lane], count: int) -> None:
+        reads = self.evaluator.reads(node)
+        if not any(_differs(env[name]) for env in lanes for name in reads):
+            self._evaluate(graph, node, node, lanes)
+        elif node.target == "getitem":
+            for env in lanes:
+                env[node.name] = self.evaluator.apply(graph, node, *self.evaluator.arguments(env, node))
+        elif node.target == "delegate" and not is_stateful(graph.inside(node)):
+            self._inside(graph.inside(node), node, lanes, count)
+        elif not self._at_once(graph, node, lanes, count):
+            found: list[list[Any]] = [[] for _ in lanes]
+            for at in range(count):
+                here = [{name: in_call(env[name], at) for name in reads} for env in lanes]
+                self._evaluate(graph, node, node, here)
+                for values, env in zip(found, here, strict=True):
+                    values.append(env[node.name])
+            for env, values in zip(lanes, found, strict=True):
+                env[node.name] = of_calls(values)
+
+    def _evaluate(self, graph: Graph, node: Node, like: Node, lanes: Sequence[Lane]) -> None:
+        """`like` has the values of the node; the first lane is the plain one."""
+        evaluator, (env, *others) = self.evaluator, lanes
+        scope = Scope(env, perturbed=others[0] if others else None)
+        env[node.name] = evaluator.reference(graph, like, scope, *evaluator.arguments(env, like))
+        check_result(node, env[node.name])
+
+    def _inside(self, inner: Graph, node: Node, lanes: Sequence[Lane], count: int) -> None:
+        evaluator = self.evaluator
+        env = evaluator.bind(inner, evaluator.arguments(lanes[0], node)[0])
+        users = [item.name for item in inner.user_inputs()]
+        given = (evaluator.arguments(lane, node)[0] for lane in lanes[1:])
+        within = [env, *(env | dict(zip(users, args, strict=False)) for args in given)]
+        self._walk(inner, within, count)
+        for lane, own in zip(lanes, within, strict=True):
+            lane[node.name] = [evaluator.look_up(own, out) for out in inner.outputs]
+
+    def _at_once(self, graph: Graph, node: Node, lanes: Sequence[Lane], count: int) -> bool:
+        """False where torch, or the operator, refuses a further axis."""
+        if id(node) not in self._batched:
+            target = over_axis(node.target)
+            self._batched[id(node)] = node, replace(node, target=target) if target is not None else None
+        like = self._batched[id(node)][1]
+        if like is None:
+            return False
+        try:
+            with further_axis(count) as axis:
+                here = [{name: _enter(env[name], axis) for name in self.evaluator.reads(node)} for env in lanes]
+                for env, other in zip(here[1:], lanes[1:], strict=True):  # equal values stay the same object
+                    env |= {name: here[0][name] for name in env if other[name] is lanes[0][name]}
+                self._evaluate(graph, node, like, here)
+                first, *others = (env[node.name] for env in here)
+                values = [_left(first, axis)]
+                values += [values[0] if other is first else _left(other, axis) for other in others]
+        except Exception:  # in its own way
+            logger.debug("%s is evaluated call by call", node.name, exc_info=True)
+            self._batched[id(node)] = node, None
+            return False
+        for env, value in zip(lanes, values, strict=True):
+            env[node.name] = value
+        return True
+
+
+def _enter(value: Any, axis: Axis) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_enter(item, axis) for item in value]
+    if not isinstance(value, OfCalls):
+        return value
+    whole = value.whole
+    return Several((), axis.enter(whole.stacked)) if isinstance(whole, Several) else axis.enter(whole)
+
+
+def _left(value: Any, axis: Axis) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_left(item, axis) for item in value]
+    if isinstance(value, Several):
+        return OfCalls((), Several((), axis.leave(value.stacked))) if axis.has(value.stacked) else value
+    return OfCalls((), axis.leave(value)) if axis.has(value) else value
+
+
+def _kind(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple((item.shape, item.dtype) if isinstance(item, torch.Tensor) else type(item) for item in inputs)
