@@ -19,7 +19,7 @@ import torch
 from etviz.errors import EtvizError, PairingError, UsageError
 from etviz.evaluation import dynamic_quantization as dynamic
 from etviz.evaluation.interludes import TURN, Interlude, Turn
-from etviz.evaluation.interpreter import GraphInterpreter, Prepared, State, Weight
+from etviz.evaluation.interpreter import Environment, GraphInterpreter, Prepared, State, Weight
 from etviz.evaluation.law import Sizing, noise_of, only_picks
 from etviz.evaluation.limits import Limits, nbytes
 from etviz.evaluation.operator_rules import by_position
@@ -80,7 +80,8 @@ class Evaluator(GraphInterpreter):
     """Evaluates one method in the program's types and within the limits.
 
     `rounding` perturbs operators that depend on inputs; `roundings` measure the noise of chains. `runtime_state` and
-    `perturbed_state` hold mutable buffers that differ from the reference's. `turns` has other methods' calls.
+    `perturbed_state` hold mutable buffers that differ from the reference's. `turns` has other methods' calls. `known`
+    has values of the next run that `etviz.evaluation.series.Series` evaluated ahead.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Evaluator(GraphInterpreter):
         self.runtime_state: State = {}
         self.perturbed_state: State = {}
         self.turns: CallTurns = {}
+        self.known: Sequence[Environment] = ()
         self._exchange = Turn().exchange
         self._rounding_once: dict[int, tuple[Graph, bool]] = {}
 
@@ -425,6 +427,8 @@ class Evaluator(GraphInterpreter):
         return self._execution(graph, node, scope, value, args, kwargs)
 
     def reference(self, graph: Graph, node: Node, scope: Scope, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if self.known and graph is self.graph:
+            return self.known[0][node.name]
         return self.apply(graph, node, args, kwargs)
 
     def is_dynamic(self, graph: Graph, node: Node, *, replay: bool) -> bool:

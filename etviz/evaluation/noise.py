@@ -556,7 +556,9 @@ class Lanes(Evaluator):
         """One node in all lanes; a delegate with branches is evaluated lane by lane."""
         if scope.perturbed is None:
             return super().reference(graph, node, scope, args, kwargs)
-        if node.target == "delegate" and all(item.target not in CONTROL for item in graph.inside(node).nodes):
+        if self.known and graph is self.graph:
+            value, perturbed = (values[node.name] for values in self.known)
+        elif node.target == "delegate" and all(item.target not in CONTROL for item in graph.inside(node).nodes):
             value, perturbed = self._inside(graph.inside(node), node, scope.perturbed, args)
         else:
             value, perturbed = self._in_lanes(graph, node, scope, scope.perturbed, args, kwargs)

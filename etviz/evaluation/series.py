@@ -16,6 +16,7 @@ import torch
 from etviz.evaluation.evaluator import Scope, check_result
 from etviz.evaluation.several import Several, further_axis, over_axis
 from etviz.evaluation.threads import threads_for
+from etviz.evaluation.unpacked import elements
 from etviz.graph.ir import CONTROL, Graph, Node, Ref, refs
 from etviz.graph.uses import is_stateful
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _TOGETHER: Final = 256 << 20
 """Maximum bytes of the values of calls that are evaluated at once."""
+_BYTES: Final = 4
+"""Of an element of a value."""
 
 
 class OfCalls:
@@ -72,6 +75,17 @@ def in_call(value: Any, call: int) -> Any:
     if isinstance(value, OfCalls):
         return value[call]
     return [in_call(item, call) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+@dataclass(frozen=True, slots=True)
+class InCall:
+    """One call's part of the values of several."""
+
+    env: Mapping[str, Any]
+    call: int
+
+    def __getitem__(self, name: str) -> Any:
+        return in_call(self.env[name], self.call)
 
 
 def _differs(value: Any) -> bool:
@@ -167,18 +181,42 @@ class Series:
         kinds = [_kind(inputs) for inputs in waiting[: max(1, _TOGETHER // evaluator.limits.peak)]]
         return next((at for at, kind in enumerate(kinds) if kind != kinds[0]), len(kinds))
 
+    def ahead(self, calls: Sequence[Sequence[Any]]) -> list[list[InCall]]:
+        """The values that the first calls will have, of the plain lane and the perturbed ones.
+
+        As many calls as there is room for; none where they can't be evaluated together.
+        """
+        sizes = [elements(meta) for node in self._graph.nodes for meta in node.outputs]
+        total = sum(size or 0 for size in sizes) * _BYTES * (1 + getattr(self.evaluator, "lanes", 0))
+        count = min(self._count(calls), _TOGETHER // max(1, total))
+        if count < 2 or None in sizes:
+            return []
+        try:
+            lanes = self._evaluated(calls[:count], kept=True)
+        except Exception:  # one by one, the call that fails is known
+            logger.debug("%d calls are evaluated one by one", count, exc_info=True)
+            return []
+        return [[InCall(lane, at) for lane in lanes] for at in range(count)]
+
     def _together(self, calls: Sequence[Sequence[Any]]) -> Iterator[list[Any]]:
+        evaluator, lanes = self.evaluator, self._evaluated(calls)
+        calls_ends = (
+            [{name: in_call(value, at) for name, value in lane.items()} for lane in lanes] for at in range(len(calls))
+        )
+        return (evaluator.end_call(*ends) for ends in calls_ends)
+
+    def _evaluated(self, calls: Sequence[Sequence[Any]], *, kept: bool = False) -> list[Lane]:
         evaluator, graph, count = self.evaluator, self._graph, len(calls)
+        evaluator.known = ()
         with threads_for(graph), torch.no_grad():
             env = evaluator.bind(graph, of_calls(calls))
             env |= {name: evaluator.look_up(env, Ref(name)) for name in self._ends}
             perturbed = evaluator.perturbed_lanes(env)
             lanes = [env] if perturbed is None else [env, perturbed]
-            self._walk(graph, lanes, count)
-        ends = ([{name: in_call(value, at) for name, value in lane.items()} for lane in lanes] for at in range(count))
-        return (evaluator.end_call(*end) for end in ends)
+            self._walk(graph, lanes, count, kept=kept)
+        return lanes
 
-    def _walk(self, graph: Graph, lanes: Sequence[Lane], count: int) -> None:
+    def _walk(self, graph: Graph, lanes: Sequence[Lane], count: int, *, kept: bool = False) -> None:
         ends = self._ends if graph is self._graph else {}
         if id(graph) not in self._plans:  # the evaluator keeps the graph, so its id stays its own
             self._plans[id(graph)] = _groups(graph, ends)
@@ -191,7 +229,7 @@ class Series:
                     env[begin] = OfCalls([env[begin], *(in_call(env[ends[begin]], at) for at in range(count - 1))])
             else:
                 self._node(graph, group.nodes[0], lanes, count)
-            for name in group.done:
+            for name in () if kept else group.done:
                 for env in lanes:
                     value = env.pop(name)
                     if name in ends.values():

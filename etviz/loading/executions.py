@@ -25,6 +25,7 @@ from etviz.comparison.undetermined import Undetermined
 from etviz.errors import EtvizError, UsageError
 from etviz.evaluation.noise import Growth, Lanes, Samples, first_lanes
 from etviz.evaluation.replay import Execution, Replay
+from etviz.evaluation.series import Series
 from etviz.graph.state_threading import seen_later
 from etviz.loading.method_calls import named_calls, off_inputs, with_calls
 from etviz.loading.paired import HANDLES
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from etviz.comparison.judging import Judge
     from etviz.evaluation.evaluator import Evaluator
     from etviz.evaluation.interpreter import State
+    from etviz.evaluation.series import InCall
     from etviz.graph.ir import Graph
     from etviz.loading.paired import Paired
     from etviz.tensors.custom_metrics import CustomMetrics
@@ -245,6 +247,8 @@ class _InTurn:
         self._groups = _groups(paired, evaluator)
         self._written = seen_later(paired.graph)
         self._shared = {"custom": custom, "keeper": Keeper(KEPT_BYTES)}
+        self._series = Series(self.evaluator)
+        self._ahead: dict[int, tuple[Sequence[Any], list[InCall]]] = {}
 
     def compared(self) -> Iterator[tuple[_Candidate, tuple[State, State, State], Comparison]]:
         executions = self._paired.executions
@@ -253,11 +257,26 @@ class _InTurn:
             while left:
                 states = self.evaluator.states
                 together = self._together(left)
+                self._look_ahead(left)
                 found = self.compare([one.log for one in left[:together]], left[0].inputs, left[0].run)
                 for one, comparison in zip(left, found, strict=False):
                     yield one, states, comparison
                 progress.update(len(found))
                 del left[: len(found)]
+
+    def _look_ahead(self, left: Sequence[_Candidate]) -> None:
+        """Evaluate the next calls of a program with a state together, unless they are known."""
+        if left[0].run not in self._ahead and self.evaluator.keeps_state:
+            calls = [one.inputs.values for one in left]
+            known = self._series.ahead(calls)
+            self._ahead = {one.run: (one.inputs.values, values) for one, values in zip(left, known, strict=False)}
+
+    def _known(self, run: int, inputs: Inputs) -> list[InCall]:
+        """The values of an execution, unless it or an earlier one had other inputs than were looked at."""
+        values, known = self._ahead.get(run, ((), []))
+        if known and not _are(values, inputs.values):
+            self._ahead, known = {}, []
+        return known
 
     def _one(self, run: int, at: int, block: RunBlock) -> _Candidate:
         log = RuntimeLog(block, self._paired.artifacts.buffer, self._written)
@@ -289,6 +308,7 @@ class _InTurn:
         return self._explained(found, logs, [inputs] * len(logs), run, before)
 
     def _compare(self, logs: Sequence[RuntimeLog], inputs: Inputs, run: int, *, introduced: bool) -> list[Comparison]:
+        self.evaluator.known = self._known(run, inputs)
         given = {"logs": logs, "inputs": inputs.values, "run": run, "introduced": introduced} | self._shared
         if self._groups is None:
             compare = partial(compare_together, **given, pairing=self._paired.pairing)
@@ -306,6 +326,7 @@ class _InTurn:
             except EtvizError:  # perhaps only in the perturbed lanes, or as memory lacks for these
                 logger.debug("the noise of execution %d is measured apart", run, exc_info=True)
                 self.evaluator, self._plain.states = self._plain, before
+                self._series, self._ahead = Series(self._plain), {}
                 return compare(self._plain)
         for item in found:
             item.samples = self._samples

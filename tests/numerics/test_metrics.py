@@ -150,6 +150,14 @@ def test_different_shapes_are_refused() -> None:
         sums_of(torch.zeros(2, 10), torch.zeros(10))
 
 
+@pytest.mark.parametrize("step", [2, 3])
+def test_a_view_of_every_other_element(step: int) -> None:
+    """Flattened, it is still a view with gaps."""
+    view = torch.arange(48.0 * step).reshape(1, 2, 24, step)[..., :1]
+    assert sums_of(view, view.clone()).dd == 0.0
+    assert sums_of(view, view + 1).dd == view.numel()
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_ulp_counts_the_numbers_between(dtype: torch.dtype) -> None:
     values = torch.tensor([1.0, -1.0, 0.0, 1024.0, -3e-5, 0.1]).to(dtype)
