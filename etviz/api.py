@@ -501,7 +501,6 @@ def compare(*inspections: Inspection, labels: Sequence[str] | None = None) -> Co
 
 
 def _against_first(inspections: Sequence[Inspection]) -> Sequence[Inspection]:
-    """Runs of one program without a reference are compared with the first one's values."""
     if any(item.analysis.tables.compared.replay is not None for item in inspections):
         return inspections
     try:

@@ -95,7 +95,6 @@ class MappedFile(mmap.mmap):
         return False
 
     def _is_own(self, found: os.stat_result) -> bool:
-        """False for a replacement, which keeps the mapped bytes."""
         now = _state_of(found)
         if now != self._state and now[:2] == self._state[:2]:
             problem = "the file was cut or written to after it was opened"

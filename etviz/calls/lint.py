@@ -189,8 +189,6 @@ def lint_calls(
 
 @dataclass(frozen=True, slots=True)
 class _Ranges:
-    """`ranges` have the smallest and the largest value of each quantized input's grid, by place."""
-
     vocabulary: int | None
     room: int | None
     ranges: dict[int, tuple[float, float]]

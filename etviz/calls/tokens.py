@@ -73,7 +73,6 @@ def tokenizer_of(given: Any) -> Tokenizer:
 
 
 def _begin(given: Any) -> int | None:
-    """The token that begins a text, as transformers, pytorch_tokenizers and SentencePiece name it."""
     for name in ("bos_token_id", "bos_id"):
         found = getattr(given, name, None)
         found = found() if callable(found) else found

@@ -59,8 +59,6 @@ _Misuse: Final = typer.BadParameter.__mro__[1]
 
 
 class _Once(TyperCommand):
-    """A command whose options count once, unless they take several values: of two limits none wins silently."""
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not ctx.resilient_parsing:
             _, _, order = self.make_parser(ctx).parse_args(args=list(args))

@@ -84,8 +84,6 @@ def _finish(result: Comparison, groups: HandleGroups) -> None:
 
 
 class _GroupedExecution:
-    """Groups are compared as soon as the reference has their values."""
-
     def __init__(
         self,
         evaluator: Evaluator,
@@ -149,7 +147,6 @@ class _GroupedExecution:
             self._explain(gaps, match, cut, scales)
 
     def _scales(self, match: HandleMatch, cut: Cut | None) -> list[float | None]:
-        """`dynamic.steps` for a delegate that chooses scales at run time."""
         metas = [self._groups.meta(name) for name in match.values]
         scales = [meta.scale if meta is not None else None for meta in metas]
         if cut is None or not self._chooses_scales(cut):

@@ -377,7 +377,6 @@ def _packed(tensor: torch.Tensor) -> Iterator[tuple[tuple[int, ...], Bytes]]:
 
 
 def _size(tensor: torch.Tensor, *, anyhow: bool) -> int:
-    """Bytes of a constant in a `.pte`; with `anyhow` as a backend stores it."""
     return tensor.nbytes // 2 if anyhow and _is_narrow(tensor) else tensor.nbytes
 
 

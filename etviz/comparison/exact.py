@@ -137,8 +137,6 @@ _CHOSEN: Final = (
 
 
 class _Unpaired:
-    """Instructions that are paired with no operator, and which of them may execute operators without an instruction."""
-
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._targets: dict[int, frozenset[str]] = {}

@@ -108,8 +108,6 @@ class Hypothesis:
 
 
 class _Otherwise:
-    """A `Perturbation` that rounds nothing, but computes some operators in another way."""
-
     def __init__(self, places: frozenset[int], compute: Compute) -> None:
         self._places, self._compute = places, compute
 

@@ -128,7 +128,6 @@ def settle(item: Comparison) -> None:
 
 
 def _joined(samples: Sequence[Samples | None], places: Sequence[int]) -> dict[int, Samples]:
-    """The samples of all executions, by the place of their inputs; none if one has none."""
     found: dict[int, Samples] = {}
     for own, at in zip(samples, places, strict=True):
         if own is None:
@@ -145,7 +144,6 @@ def _set_total(gap: Gap, noise: Noise) -> None:
 
 
 def _different(inputs: Sequence[Sequence[Any]]) -> tuple[Sequence[int], list[Sequence[Any]]]:
-    """The place of each execution's inputs among those that differ: what keeps no state has one noise for each."""
     keys = [tuple(map(id, given)) for given in inputs]
     different = dict(zip(keys, inputs, strict=True))
     places = {key: at for at, key in enumerate(different)}

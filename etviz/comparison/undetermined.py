@@ -63,8 +63,6 @@ def _is_cast(node: Node) -> bool:
 
 
 class _Watch:
-    """Rounds nothing; `found` tells whether NaN or Inf became an integer."""
-
     def __init__(self) -> None:
         self.found = False
 

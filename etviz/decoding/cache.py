@@ -83,7 +83,6 @@ def _lane(state: Mapping[str, Any], at: int) -> dict[str, Any]:
 
 
 def _whole(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """In floating point; the name is that of the buffer with the numbers."""
     found: dict[str, torch.Tensor] = {}
     for name, value in state.items():
         if not isinstance(value, torch.Tensor) or value.ndim < 2 or name.endswith((_SCALES, _ZERO_POINTS)):

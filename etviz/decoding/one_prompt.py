@@ -71,8 +71,6 @@ def decode_one(
 
 @dataclass(slots=True)
 class _Prompted:
-    """`length` is the number of ids at the end, `waiting` holds the next calls."""
-
     driver: Driver
     ids: list[int]
     length: int

@@ -177,7 +177,6 @@ class Decode(Shown):
 
     @property
     def _about_encoder(self) -> tuple[str, str]:
-        """Level and verdict; it is compared when the noise is measured, or when someone asks for it."""
         if self._session.encoder is None:
             return "ok", ""
         if "encoder" not in self.__dict__ and bool(self._steps["severity"].isna().any()):

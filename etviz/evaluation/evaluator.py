@@ -418,7 +418,10 @@ class Evaluator(GraphInterpreter):
         except EtvizError:
             raise
         except Exception as error:
-            raise PairingError(f"The reference of {node.name} ({node.target}) can't be computed: {error}") from error
+            raise PairingError(
+                f"The reference of {node.name} ({node.target}) can't be computed: {error}",
+                "give the inputs that this run had; no position may be beyond the program's context",
+            ) from error
         if logged is None:
             return Value(reference, None, None)
         value = Value(reference, None, None)

@@ -247,7 +247,6 @@ def steps(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def _squares(perturbed: torch.Tensor, value: torch.Tensor) -> tuple[float, float] | None:
-    """Sums of squares of a difference and of the value."""
     pair = perturbed, value
     if value.numel() < ENOUGH or any(item.dtype != torch.float32 or not item.is_contiguous() for item in pair):
         return None
@@ -380,7 +379,6 @@ def propagated(again: Callable[[Any], Any] | Sequence[Any], value: Any) -> list[
 
 
 def _lanes_of(again: Again, values: Sequence[Any]) -> Lanes | None:
-    """The lanes that a delegate's values need; None if one is enough, or if they take much memory."""
     if again.node.target != "delegate":
         return None
     inner = again.graph.inside(again.node)
@@ -609,7 +607,6 @@ class Lanes(Evaluator):
     def _multiplied(
         self, node: Node, scope: Scope, perturbed: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[Any, Any]:
-        """A product with a quantized weight, which is dequantized once for all lanes."""
         if all(perturbed[name] is scope.env[name] for name in self.reads(node)):
             (reference,) = self.products(node.target, [(args, kwargs)])
             return reference, reference
@@ -689,7 +686,6 @@ class Lanes(Evaluator):
         return _rounded(value, step.sizes, numbers[moves:]) if first else value
 
     def _numbers(self, step: _Step, likes: Sequence[torch.Tensor], lanes: range) -> list[torch.Tensor]:
-        """Random numbers for tensors of these shapes, with the lanes as first axis."""
         drawn: list[list[torch.Tensor]] = []
         for at in lanes if likes else ():
             self._others[at].begin(step.key())
@@ -812,7 +808,6 @@ class Samples:
             told.see(node, value, [own for own, _ in both])
 
     def _of_source(self, node: Node) -> list[tuple[Spread, Spread]] | None:
-        """The samples of an operator's output for the item that takes it."""
         item = item_of(node)
         if item is None or item not in self.values or not (self.names is None or item[0] in self.names):
             return None

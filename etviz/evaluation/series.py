@@ -1,8 +1,7 @@
 """Calls of a method that follow one another, evaluated operator by operator with the calls as a further axis.
 
-A call of a decoder is small, so most of its time is spent around torch. An operator that depends on its own call alone
-is evaluated for many calls at once. Operators through which the state goes from one call to the next are evaluated call
-by call, and so are those for which torch has no rule for a further axis.
+A decoder's call is small, so most of its time is spent around torch. Operators through which the state goes from one
+call to the next are evaluated call by call, and so are those for which torch has no rule for a further axis.
 """
 
 from __future__ import annotations
@@ -144,7 +143,7 @@ Lane = dict[str, Any]
 
 
 class Series:
-    """Evaluates calls of an evaluator, from the state in which it is; it is then in the state after the last one."""
+    """Evaluates calls from an evaluator's state on."""
 
     def __init__(self, evaluator: Evaluator) -> None:
         self.evaluator, self._graph = evaluator, evaluator.graph
@@ -168,11 +167,10 @@ class Series:
             del waiting[:count]
 
     def apart(self) -> list[Node]:
-        """The operators that torch evaluated call by call."""
         return [node for node, like in self._batched.values() if like is None]
 
     def _count(self, waiting: Sequence[Sequence[Any]]) -> int:
-        """The number of calls with like inputs for whose values there is room, which the first call alone tells."""
+        """The first call, evaluated alone, tells the size of all."""
         evaluator = self.evaluator
         parts = (self._graph, *self._graph.subgraphs.values())
         single = evaluator.turns or any(node.target in CONTROL for part in parts for node in part.nodes)
@@ -182,10 +180,7 @@ class Series:
         return next((at for at, kind in enumerate(kinds) if kind != kinds[0]), len(kinds))
 
     def ahead(self, calls: Sequence[Sequence[Any]]) -> list[list[InCall]]:
-        """The values that the first calls will have, of the plain lane and the perturbed ones.
-
-        As many calls as there is room for; none where they can't be evaluated together.
-        """
+        """The plain and perturbed values of as many calls as there is room for; none where they don't go together."""
         sizes = [elements(meta) for node in self._graph.nodes for meta in node.outputs]
         total = sum(size or 0 for size in sizes) * _BYTES * (1 + getattr(self.evaluator, "lanes", 0))
         count = min(self._count(calls), _TOGETHER // max(1, total))
@@ -292,7 +287,6 @@ class Series:
             lane[node.name] = [evaluator.look_up(own, out) for out in inner.outputs]
 
     def _at_once(self, graph: Graph, node: Node, lanes: Sequence[Lane], count: int) -> bool:
-        """False where torch, or the operator, refuses a further axis."""
         if id(node) not in self._batched:
             target = over_axis(node.target)
             self._batched[id(node)] = node, replace(node, target=target) if target is not None else None

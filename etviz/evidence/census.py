@@ -220,8 +220,6 @@ def _logged(paired: Paired, log: RuntimeLog) -> dict[int, list[Any]]:
 
 
 class _Tally:
-    """`masks` has, by output, the elements that ever differed from the first run's; `values` those of kept runs."""
-
     def __init__(self) -> None:
         self.digests: dict[int, dict[int, bytes]] = {}
         self.masks: dict[int, list[npt.NDArray[np.bool_] | None]] = {}

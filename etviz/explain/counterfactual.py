@@ -72,8 +72,6 @@ def outputs_inside(inner: Replay, outputs: Sequence[Any], exact: Collection[Outp
 
 
 class _Counterfactual(Evaluator):
-    """Its reference is the runtime's value, its local value the would-be one."""
-
     def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor], limits: Limits) -> None:
         super().__init__(graph, constants, limits)
         self.exact: frozenset[Output] = frozenset()

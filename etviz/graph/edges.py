@@ -25,8 +25,6 @@ class DataEdge(NamedTuple):
 
 
 class _EdgeValue(NamedTuple):
-    """`maker` is the inner maker of a delegate's output, or -1."""
-
     node: int
     output: int
     maker: int = -1

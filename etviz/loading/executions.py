@@ -159,8 +159,6 @@ def _failed_metrics(runs: Sequence[Run]) -> list[str]:
 
 
 class _WhoseInputs:
-    """Removes results that depend on unknown inputs or states."""
-
     def __init__(self, paired: Paired, entrance: Entrance, begun: Sequence[str], *, each: bool) -> None:
         self._entrance, self._whose = entrance, "" if each else paired.doubt
         self._state = [target.rpartition("/")[2] for target in entrance.graph.mutations]
@@ -204,8 +202,6 @@ class _WhoseInputs:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """`inputs` were chosen from the log, where the candidate `expected` was."""
-
     run: int
     at: int
     log: RuntimeLog
@@ -265,14 +261,13 @@ class _InTurn:
                 del left[: len(found)]
 
     def _look_ahead(self, left: Sequence[_Candidate]) -> None:
-        """Evaluate the next calls of a program with a state together, unless they are known."""
         if left[0].run not in self._ahead and self.evaluator.keeps_state:
             calls = [one.inputs.values for one in left]
             known = self._series.ahead(calls)
             self._ahead = {one.run: (one.inputs.values, values) for one, values in zip(left, known, strict=False)}
 
     def _known(self, run: int, inputs: Inputs) -> list[InCall]:
-        """The values of an execution, unless it or an earlier one had other inputs than were looked at."""
+        """Empty if it, or an earlier one, had other inputs than were looked at."""
         values, known = self._ahead.get(run, ((), []))
         if known and not _are(values, inputs.values):
             self._ahead, known = {}, []

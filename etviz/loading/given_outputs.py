@@ -406,7 +406,6 @@ def _check_mark(entry: ProbeEntry, mark: Any) -> None:
 
 
 def _deviation(own: Sequence[Any], final: Sequence[Any]) -> float:
-    """0 if they are the same bit for bit, infinite where they can't be subtracted."""
     worst = 0.0
     for a, b in zip(own, final, strict=True):
         if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):

@@ -124,7 +124,6 @@ def is_constant(value: torch.Tensor) -> bool:
 
 
 def _sorted(names: Iterable[str], order: Sequence[str]) -> list[str]:
-    """In the order of their modules' calls; the others come last."""
     rank = {path: place for place, path in enumerate(order)}
     return sorted(names, key=lambda name: rank.get(name.rpartition(".")[0], len(rank)))
 

@@ -176,7 +176,6 @@ def _places(paths: Sequence[str]) -> str:
 
 
 def _parameters(suspect: Suspect) -> Iterator[PortChange]:
-    """The reference's numbers, where the model's are others, elsewhere or in another order."""
     port = suspect.port
     own = [match for match in own_matches(port, suspect.path) if not match.plain]
     for match in own:
@@ -222,7 +221,6 @@ def _same_kind(suspect: Suspect) -> list[str]:
 
 
 def _offsets(suspect: Suspect) -> Iterator[PortChange]:
-    """Norms that the reference takes as 1 + weight, and the reverse."""
     port = suspect.port
     weights = [match.name for path in _same_kind(suspect) for match in own_matches(port, path)]
     weights = [name for name in weights if port.tensors[name].ndim == 1 and name.endswith("weight")]
@@ -359,7 +357,6 @@ def _reordered(
 
 
 def _pairing(suspect: Suspect) -> Iterator[PortChange]:
-    """Neighbours are paired where the weights expect halves, or the reverse."""
     leaves = [path for path in suspect.leaves() if _matrix_of(suspect, path)]
     parts = [part for path in leaves for part in _rows_of(suspect, path)]
     groups = [part for part in parts if suspect.port.tensors[part[0]].ndim > 1]

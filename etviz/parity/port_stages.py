@@ -270,7 +270,6 @@ def _measure_noise(port: Port, update: Callable[[], object]) -> None:
 
 
 def _rounded(port: Port) -> dict[Point, float]:
-    """Mean square of the rounding of stored weights, such as that to bfloat16."""
     values: dict[str, torch.Tensor] = {}
     for match in port.matches.values():
         if match.rounded:

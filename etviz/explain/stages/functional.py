@@ -39,8 +39,6 @@ def functional(graph: Graph) -> Graph:
 
 @dataclass(slots=True)
 class _State:
-    """`latest` names what a value has become, `views` a view's operator and the viewed value."""
-
     graph: Graph
     nodes: list[Node] = field(default_factory=list)
     latest: dict[str, Ref] = field(default_factory=dict)

@@ -112,7 +112,6 @@ def _names(engine: Stages, form: ProgramForm) -> dict[Key, str]:
 
 
 def _constants(form: ProgramForm, digests: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """By name; the rest by their numbers, of equal ones the one whose name ends alike."""
     free = {item.name: item.target.rpartition("/")[2] for item in form.values.graph.inputs if item.kind != "user"}
     by_name = {known: name for name, known in free.items()}
     found = {name: by_name[known] for name, (known, _) in digests.items() if known in by_name}

@@ -89,7 +89,6 @@ class ProgramForm:
         return found
 
     def _typed(self, inputs: Sequence[Any]) -> list[Any]:
-        """The float model of a half-precision program takes float32."""
         given = list(inputs)
         for at, (item, value) in enumerate(zip(self.values.graph.user_inputs(), inputs, strict=False)):
             dtype = getattr(torch, item.meta.dtype, None) if item.meta is not None else None

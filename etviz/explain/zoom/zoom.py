@@ -117,8 +117,6 @@ def _compared(replay: Replay, runtime: Sequence[Any], custom: CustomMetrics | No
 
 
 class _Arriving(Evaluator):
-    """Evaluates a delegate on the reference's inputs, and its local values on the runtime's."""
-
     def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor], runtime: Sequence[Any]) -> None:
         super().__init__(graph, constants)
         self._runtime = runtime
