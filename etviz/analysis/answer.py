@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from etviz.analysis.findings import Findings
-    from etviz.comparison.gap import Comparison
+    from etviz.comparison.gap import ExecutionGaps
     from etviz.graph.ir import Graph, Node
 
 _TOP: Final = 5
@@ -30,7 +30,7 @@ _CLASSIFIERS: Final = frozenset(
 _ORDERED: Final = COPIES | {"aten._to_copy.default", "dim_order_ops._to_dim_order_copy.default"}
 
 
-def best_of(findings: Findings, comparisons: Sequence[Comparison]) -> str:
+def best_of(findings: Findings, comparisons: Sequence[ExecutionGaps]) -> str:
     """The first numbers of a verdict; empty where neither the program nor a task says that an output holds scores."""
     known = score_outputs(findings)
     sides = [zip(known, item.reference_outputs, item.runtime_outputs, strict=False) for item in comparisons]

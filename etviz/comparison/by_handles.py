@@ -10,7 +10,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.comparison.gap import CARRIED, CREATED, LOST, Comparison, Gap, Keeper
+from etviz.comparison.gap import CARRIED, CREATED, LOST, ExecutionGaps, Gap, Keeper
 from etviz.comparison.hypotheses import explain_gaps
 from etviz.comparison.judging import judge_introduced
 from etviz.comparison.measurement import add_gap, add_introduced, as_tensor
@@ -43,11 +43,11 @@ def compare_by_handles(
     keeper: Keeper | None = None,
     introduced: bool = True,
     custom: CustomMetrics | None = None,
-) -> list[Comparison]:
+) -> list[ExecutionGaps]:
     scales, share = output_scales(groups.edge), {"keeper": keeper or Keeper(), "custom": custom or CustomMetrics()}
     share |= {"readers": groups.readers["user"]}
     results = [
-        Comparison(
+        ExecutionGaps(
             run=run + at,
             reasons=dict(groups.reasons),
             output_scales=list(scales),
@@ -72,7 +72,7 @@ def compare_by_handles(
     return results
 
 
-def _finish(result: Comparison, groups: HandleGroups) -> None:
+def _finish(result: ExecutionGaps, groups: HandleGroups) -> None:
     result.gaps.sort(key=lambda gap: (gap.instruction, gap.output))
     compared = {gap.instruction for gap in result.gaps}
     made = (match.group.instructions for match in groups.matches if match.instruction in compared)
@@ -90,7 +90,7 @@ class _GroupedExecution:
         log: RuntimeLog,
         inputs: Sequence[Any],
         groups: HandleGroups,
-        result: Comparison,
+        result: ExecutionGaps,
         introduced: bool,
     ) -> None:
         self._evaluator, self._log, self._groups = evaluator, log, groups

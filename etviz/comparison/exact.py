@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.comparison.gap import TOGETHER, Comparison, Gap, Keeper
+from etviz.comparison.gap import TOGETHER, ExecutionGaps, Gap, Keeper
 from etviz.comparison.hypotheses import explain_gaps
 from etviz.comparison.judging import judge_introduced
 from etviz.comparison.measurement import add_gap, add_introduced, add_unpaired
@@ -34,7 +34,7 @@ def compare_exact(
     introduced: bool = True,
     pairing: str = "exact",
     custom: CustomMetrics | None = None,
-) -> Comparison:
+) -> ExecutionGaps:
     """Compare every logged value with its node's value.
 
     `evaluator` is in the state that earlier executions left. `pairing` is ``exact`` (recorded) or ``derived``.
@@ -53,7 +53,7 @@ def compare_together(
     introduced: bool = True,
     pairing: str = "exact",
     custom: CustomMetrics | None = None,
-) -> list[Comparison]:
+) -> list[ExecutionGaps]:
     """`compare_exact` for several executions on the same inputs, numbered from `run` on."""
     same = {"run": run, "keeper": keeper, "introduced": introduced, "pairing": pairing, "custom": custom}
     lanes = _Executions(evaluator, logs, [inputs] * len(logs), **same)
@@ -78,7 +78,7 @@ class _Executions:
         self._unpaired = _Unpaired(graph)
         self.logged = [partial(logged_outputs, log) for log in logs]
         scales, share = output_scales(graph), {"keeper": keeper or Keeper(), "custom": custom or CustomMetrics()}
-        results = [Comparison(run=run + at, output_scales=list(scales), **share) for at in range(len(logs))]
+        results = [ExecutionGaps(run=run + at, output_scales=list(scales), **share) for at in range(len(logs))]
         self._lanes = [
             _OneExecution(result, log, NonFinite(graph, given), introduced, pairing)
             for result, log, given in zip(results, logs, inputs, strict=True)
@@ -89,7 +89,7 @@ class _Executions:
         for lane, value in zip(self._lanes, values, strict=True):
             lane.see(self._graph, node, value, self._unpaired)
 
-    def end(self, outputs: Sequence[list[Any]]) -> list[Comparison]:
+    def end(self, outputs: Sequence[list[Any]]) -> list[ExecutionGaps]:
         instructions = [node.instruction for node in self._graph.walk() if node.instruction >= 0]
         for lane, own in zip(self._lanes, outputs, strict=True):
             lane.result.reference_outputs, lane.result.runtime_outputs = own, lane.log.outputs()
@@ -99,7 +99,7 @@ class _Executions:
 
 
 class _OneExecution:
-    def __init__(self, result: Comparison, log: Log, nonfinite: NonFinite, introduced: bool, pairing: str) -> None:
+    def __init__(self, result: ExecutionGaps, log: Log, nonfinite: NonFinite, introduced: bool, pairing: str) -> None:
         self.result, self.log = result, log
         self.steps: dict[str, list[float | None]] = {}
         self._nonfinite, self._introduced, self._pairing = nonfinite, introduced, pairing
@@ -123,7 +123,7 @@ class _OneExecution:
             gap.non_finite = role
 
 
-def _widen_outputs(result: Comparison, graph: Graph, steps: Mapping[str, list[float | None]]) -> None:
+def _widen_outputs(result: ExecutionGaps, graph: Graph, steps: Mapping[str, list[float | None]]) -> None:
     uses = Uses(graph) if steps else None
     for position, out in enumerate(graph.outputs if uses is not None else ()):
         source, output = uses.value(out.name) if uses is not None and isinstance(out, Ref) else ("", 0)
@@ -179,7 +179,7 @@ class _Unpaired:
 
 
 def _add(
-    result: Comparison, log: Log, node: Node, value: Value, unpaired: _Unpaired, *, introduced: bool, pairing: str
+    result: ExecutionGaps, log: Log, node: Node, value: Value, unpaired: _Unpaired, *, introduced: bool, pairing: str
 ) -> None:
     locals_ = flat_values(value.local) if value.local is not None else []
     references = [None] * len(value.runtime or locals_) if value.unpaired else flat_values(value.reference)
@@ -226,7 +226,7 @@ def _chosen_before(value: Value) -> bool:
     return value.chain is not None and any(map(chooses_grid, value.chain.nodes))
 
 
-def _explain_introduced(result: Comparison, gaps: Sequence[Gap], value: Value, unpaired: _Unpaired) -> None:
+def _explain_introduced(result: ExecutionGaps, gaps: Sequence[Gap], value: Value, unpaired: _Unpaired) -> None:
     if value.chain is None:
         law = partial(value.noise, value.runtime) if value.noise is not None else None
         judge_introduced(gaps, law, value.again, value.local)
@@ -256,7 +256,7 @@ def _why_not(log: Log, node: Node, runtime: Sequence[Any] | None, expected: int)
     return ""
 
 
-def _explain_missing(result: Comparison, instructions: Sequence[int]) -> None:
+def _explain_missing(result: ExecutionGaps, instructions: Sequence[int]) -> None:
     compared = {gap.instruction for gap in result.gaps}
     for instruction in instructions:
         if instruction not in compared:

@@ -189,7 +189,7 @@ class Keeper:
 
 
 @dataclass(slots=True)
-class Comparison:
+class ExecutionGaps:
     """One execution's gaps and outputs.
 
     `reasons` says why an instruction has no gap; `grouped` ones are part of another's gap, `empty` ones have values
@@ -240,4 +240,4 @@ class Run(NamedTuple):
 
     event_block: int
     input_index: int
-    comparison: Comparison
+    comparison: ExecutionGaps

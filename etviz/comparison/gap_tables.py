@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from etviz.comparison.gap import COMPARED, EMPTY, GROUPED, NOT_COMPARED, WRONG, Comparison, Gap
+from etviz.comparison.gap import COMPARED, EMPTY, GROUPED, NOT_COMPARED, WRONG, ExecutionGaps, Gap
 from etviz.graph.labels import debug_handles, describe, owners_of
 from etviz.tensors.histogram import statistics
 from etviz.tensors.metrics import BUILT_IN, METRICS, NAN
@@ -56,7 +56,7 @@ _TEXTS: Final = ("dtype", "pairing", "non_finite", "status", "reason")
 
 
 def gap_frame(
-    graph: Graph, runs: Sequence[tuple[int, int, Comparison]], latency: Mapping[int, float]
+    graph: Graph, runs: Sequence[tuple[int, int, ExecutionGaps]], latency: Mapping[int, float]
 ) -> tuple[pd.DataFrame, list[Gap]]:
     import pandas as pd
 
@@ -147,7 +147,7 @@ def _columns(custom: Sequence[str]) -> list[str]:
 _NO_ELEMENTS: Final = "its values have no elements"
 
 
-def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, Comparison]]) -> pd.DataFrame:
+def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, ExecutionGaps]]) -> pd.DataFrame:
     """Every instruction: ``event_block, instruction, kind, op, backend, status, reason``, module and source."""
     import pandas as pd
 

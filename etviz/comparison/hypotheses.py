@@ -41,7 +41,7 @@ from etviz.tensors.fingerprints import (
 )
 
 if TYPE_CHECKING:
-    from etviz.comparison.gap import Comparison, Gap
+    from etviz.comparison.gap import ExecutionGaps, Gap
     from etviz.evaluation.values import Perturbation
     from etviz.graph.ir import Graph, Meta, Node
 
@@ -128,7 +128,7 @@ class _Otherwise:
 
 
 def explain_gaps(
-    result: Comparison,
+    result: ExecutionGaps,
     gaps: Sequence[Gap],
     graph: Graph,
     nodes: Sequence[Node],

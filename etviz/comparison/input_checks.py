@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from etviz.artifacts.etdump.runtime_log import RuntimeLog
-    from etviz.comparison.gap import Comparison, Gap
+    from etviz.comparison.gap import ExecutionGaps, Gap
     from etviz.graph.ir import Node
 
 FIRST_FAR_OFF: Final = "The first operators are far off while the others are not: "
@@ -100,7 +100,7 @@ class Entrance:
         )
         return Inputs(list(candidates[expected]), expected, known=False, note=note)
 
-    def is_doubtful(self, comparison: Comparison) -> bool:
+    def is_doubtful(self, comparison: ExecutionGaps) -> bool:
         if not self.starts_far_off(comparison):
             return False
         first = self._first_kernels(comparison)
@@ -108,12 +108,12 @@ class Entrance:
         calm = [gap for gap in later if gap.introduced is not None and gap.introduced["rel_l2"] < ROUGH / 10]
         return 2 * len(calm) > len(later)
 
-    def starts_far_off(self, comparison: Comparison) -> bool:
+    def starts_far_off(self, comparison: ExecutionGaps) -> bool:
         first = self._first_kernels(comparison)
         gaps = [gap for gap in comparison.gaps if gap.instruction in first and gap.runtime.dtype.is_floating_point]
         return bool(gaps) and all(gap.metrics["rel_l2"] > ROUGH for gap in gaps)
 
-    def proved(self, inputs: Inputs, comparison: Comparison) -> bool:
+    def proved(self, inputs: Inputs, comparison: ExecutionGaps) -> bool:
         """True if the log proves that the run had these inputs.
 
         Outputs have the reference's shapes. A delegate logged each input, or all kernels that read it agree with the
@@ -137,7 +137,7 @@ class Entrance:
                 return False
         return inputs.known
 
-    def forget_totals(self, comparison: Comparison, reason: str, *, state: bool = False) -> None:
+    def forget_totals(self, comparison: ExecutionGaps, reason: str, *, state: bool = False) -> None:
         """Remove the gaps that a comparison on other inputs than the run's can't show.
 
         These are total gaps, and introduced gaps of the inputs' readers; with `state` also of readers of earlier state.
@@ -149,29 +149,29 @@ class Entrance:
             gap.forget_total(reason)
         comparison.reference_outputs, comparison.judged = [], False
 
-    def _first_kernels(self, comparison: Comparison) -> frozenset[int]:
+    def _first_kernels(self, comparison: ExecutionGaps) -> frozenset[int]:
         called = frozenset(gap.instruction for gap in comparison.gaps if gap.node.target == "delegate")
         logged = set[str]().union(*(names for node, names in self._reading if node.instruction in called))
         certain = {node.instruction for node, names in self._reading if names <= logged}
         return self._readers_in(comparison) - self._delegates - called - certain
 
-    def _readers_in(self, comparison: Comparison) -> frozenset[int]:
+    def _readers_in(self, comparison: ExecutionGaps) -> frozenset[int]:
         return self._readers if comparison.readers is None else frozenset().union(*comparison.readers.values())
 
-    def forget(self, comparison: Comparison, reason: str) -> None:
+    def forget(self, comparison: ExecutionGaps, reason: str) -> None:
         """The reference may be another method's."""
         for gap in comparison.gaps:
             gap.forget_introduced()
             gap.forget_total(reason)
         comparison.reference_outputs, comparison.judged = [], False
 
-    def keeps_state(self, comparison: Comparison) -> bool:
+    def keeps_state(self, comparison: ExecutionGaps) -> bool:
         """True if readers of mutable buffers agree with the state that the method itself left."""
         readers = self._unknowing(comparison, "buffer")
         own = [gap for gap in comparison.gaps if gap.instruction in readers]
         return bool(own) and not any(gap.status == MISMATCH or _is_off(gap) for gap in own)
 
-    def _unknowing(self, comparison: Comparison, *kinds: str) -> set[int]:
+    def _unknowing(self, comparison: ExecutionGaps, *kinds: str) -> set[int]:
         found = set[int]()
         if comparison.readers is not None:
             return found.union(*(comparison.followers[kind] for kind in kinds))

@@ -16,7 +16,7 @@ from etviz.graph.quantize_ops import chooses_grid, is_quantize
 from etviz.tensors.metrics import AT_LEAST, MEASURED, NAN, UNKNOWN, Noise, floor
 
 if TYPE_CHECKING:
-    from etviz.comparison.gap import Comparison, Gap
+    from etviz.comparison.gap import ExecutionGaps, Gap
     from etviz.evaluation.evaluator import Evaluator
     from etviz.evaluation.values import Perturbation
     from etviz.graph.ir import Graph, Node
@@ -25,7 +25,7 @@ _PERTURBED: Final = "severity is relative to measured noise: the operators ran a
 _GROWS: Final = 3.0
 _FAILED: Final = "its noise could not be measured, so severity is relative to one rounding: "
 
-Judge = Callable[["Sequence[Comparison]", "Sequence[Sequence[Any]]", "Callable[[], Evaluator]"], None]
+Judge = Callable[["Sequence[ExecutionGaps]", "Sequence[Sequence[Any]]", "Callable[[], Evaluator]"], None]
 """Judges the total gaps of executions; takes what `judge_totals` takes."""
 
 
@@ -78,7 +78,7 @@ def _bounded(gap: Gap) -> bool:
 
 
 def judge_totals(
-    comparisons: Sequence[Comparison], inputs: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]
+    comparisons: Sequence[ExecutionGaps], inputs: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]
 ) -> None:
     """Judge total gaps and final outputs by their noise.
 
@@ -114,7 +114,7 @@ def judge_totals(
         comparisons[run].grows_at = [_growth(graph, own.stage(graph, name)) for name in names]
 
 
-def settle(item: Comparison) -> None:
+def settle(item: ExecutionGaps) -> None:
     """Judge the total gaps that the samples of an execution explain; keep only the samples that are needed later."""
     if item.samples is None:
         return
@@ -197,7 +197,7 @@ class KnownNoise:
 
     @classmethod
     def measured(
-        cls, comparisons: Sequence[Comparison], inputs: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]
+        cls, comparisons: Sequence[ExecutionGaps], inputs: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]
     ) -> KnownNoise:
         """Measure all values of some executions, one by one; an execution that can't be evaluated is left out."""
         values: dict[tuple[str, int], list[float]] = {}
@@ -217,7 +217,7 @@ class KnownNoise:
         return cls(known, {at: _rms(ratios) for at, ratios in outputs.items()})
 
     def judge(
-        self, comparisons: Sequence[Comparison], inputs: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]
+        self, comparisons: Sequence[ExecutionGaps], inputs: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]
     ) -> None:
         """As `judge_totals`, one execution after another; what is not known is measured."""
         for item, given in zip(comparisons, inputs, strict=True):
@@ -243,7 +243,7 @@ def _rms(ratios: Sequence[float]) -> float:
     return math.sqrt(math.fsum(ratio * ratio for ratio in ratios) / len(ratios))
 
 
-def is_doubtful(item: Comparison) -> bool:
+def is_doubtful(item: ExecutionGaps) -> bool:
     """True if the lower bound of its noise does not explain a total gap or a final output of an execution."""
     return any(map(_is_suspicious, item.gaps)) or not _outputs_match(item)
 
@@ -261,9 +261,9 @@ def _is_suspicious(gap: Gap) -> bool:
     return not gap.unpaired and gap.is_suspicious(introduced=False)
 
 
-def _outputs_match(item: Comparison) -> bool:
+def _outputs_match(item: ExecutionGaps) -> bool:
     return all(row.get("matches", True) is not False for row in _output_rows(item))
 
 
-def _output_rows(item: Comparison) -> list[dict[str, Any]]:
+def _output_rows(item: ExecutionGaps) -> list[dict[str, Any]]:
     return compare_outputs(item.reference_outputs, item.runtime_outputs, item.output_scales)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from etviz.comparison.gap import DIFFERENT, MISMATCH, Comparison, Gap
+from etviz.comparison.gap import DIFFERENT, MISMATCH, ExecutionGaps, Gap
 from etviz.tensors.blocks import dtype_name
 from etviz.tensors.finite import has_nonfinite
 from etviz.tensors.metrics import BUILT_IN, NAN, Sums, evaluate
@@ -54,7 +54,13 @@ def why_not_comparable(reference: Any, runtime: Any) -> str:
 
 
 def add_gap(
-    result: Comparison, node: Node, output: int, logged: Any, expected: Any, scale: float | None, pairing: str = "exact"
+    result: ExecutionGaps,
+    node: Node,
+    output: int,
+    logged: Any,
+    expected: Any,
+    scale: float | None,
+    pairing: str = "exact",
 ) -> Gap | None:
     """Append a value's gap; None, with the reason in `result`, if it can't be compared.
 
@@ -91,7 +97,7 @@ def add_gap(
 
 
 def add_unpaired(
-    result: Comparison, node: Node, output: int, logged: Any, scale: float | None, reason: str, pairing: str
+    result: ExecutionGaps, node: Node, output: int, logged: Any, scale: float | None, reason: str, pairing: str
 ) -> Gap | None:
     """Its introduced error may still be known."""
     runtime = as_tensor(logged)
@@ -110,7 +116,7 @@ def add_unpaired(
     return gap
 
 
-def add_introduced(result: Comparison, gap: Gap, local: Any, scale: float | None) -> str:
+def add_introduced(result: ExecutionGaps, gap: Gap, local: Any, scale: float | None) -> str:
     """Returns why that fails."""
     value = as_tensor(local)
     reason = why_not_comparable(local, gap.runtime)

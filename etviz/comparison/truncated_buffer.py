@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from etviz.artifacts.etdump.debug_buffer import DebugBuffer
     from etviz.artifacts.etdump.events import TensorRef
     from etviz.artifacts.etdump.runtime_log import RuntimeLog
-    from etviz.comparison.gap import Comparison, Gap
+    from etviz.comparison.gap import ExecutionGaps, Gap
 
 _TINY: Final = 1e-30
 """Threshold of values that may have been flushed to zero."""
@@ -51,7 +51,7 @@ def blank_tail(buffer: DebugBuffer, refs: Iterable[TensorRef]) -> BlankTail | No
     return BlankTail(start, edge) if count > 1 else None
 
 
-def drop_blank_tail(comparison: Comparison, log: RuntimeLog, blank: BlankTail) -> str:
+def drop_blank_tail(comparison: ExecutionGaps, log: RuntimeLog, blank: BlankTail) -> str:
     """Remove the gaps of values that were most likely lost; returns a note, empty if the zeros may be the program's."""
     tail = [g for g in comparison.gaps if not g.total.qq and blank.reaches(log.offsets(g.instruction))]
     unexplained = {gap.instruction: gap.node.target for gap in tail if _should_not_be_zero(gap)}

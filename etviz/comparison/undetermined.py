@@ -17,7 +17,7 @@ from etviz.tensors.metrics import UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from etviz.comparison.gap import Comparison
+    from etviz.comparison.gap import ExecutionGaps
     from etviz.evaluation.values import Perturbation
     from etviz.graph.ir import Graph, Node
 
@@ -102,7 +102,7 @@ class Undetermined:
                 instructions.add(node.instruction)
         return instructions, not found.isdisjoint(self._graph.results())
 
-    def forget(self, comparison: Comparison) -> Iterator[str]:
+    def forget(self, comparison: ExecutionGaps) -> Iterator[str]:
         if self._drawing:
             everything = {gap.instruction for gap in comparison.gaps}
             following, ends = self._random if self._known else (everything, True)
@@ -112,7 +112,7 @@ class Undetermined:
         if comparison.ill_defined:
             yield self._without_ill_defined(comparison)
 
-    def _without_ill_defined(self, comparison: Comparison) -> str:
+    def _without_ill_defined(self, comparison: ExecutionGaps) -> str:
         makers, first = comparison.ill_defined, min(comparison.ill_defined)
         nodes = [node for node in self._graph.nodes if node.instruction in makers]
         if self._known and len(nodes) == len(makers):  # none of them in a branch
@@ -140,7 +140,7 @@ class Undetermined:
 
 
 def _forget(
-    comparison: Comparison, following: Collection[int], makers: Collection[int], what: str, makes: str, *, ends: bool
+    comparison: ExecutionGaps, following: Collection[int], makers: Collection[int], what: str, makes: str, *, ends: bool
 ) -> None:
     for gap in comparison.gaps:
         if gap.instruction in makers:

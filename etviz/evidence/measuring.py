@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from etviz.comparison.gap import Comparison
+    from etviz.comparison.gap import ExecutionGaps
     from etviz.comparison.judging import Judge
     from etviz.evaluation.evaluator import Evaluator
     from etviz.loading.paired import Paired
@@ -160,9 +160,9 @@ class _OpenProgram(Running):
 
 
 def _noise(pieces: Sequence[Ran], work: Work) -> KnownNoise:
-    compared: list[tuple[Comparison, Sequence[Any]]] = []
+    compared: list[tuple[ExecutionGaps, Sequence[Any]]] = []
 
-    def take(found: Sequence[Comparison], inputs: Sequence[Sequence[Any]], _: Any) -> None:
+    def take(found: Sequence[ExecutionGaps], inputs: Sequence[Sequence[Any]], _: Any) -> None:
         compared.extend(zip(found, inputs, strict=True))
 
     for ran in pieces:
@@ -243,20 +243,20 @@ def _measure(opened: _OpenProgram, work: Work, samples: Sequence[Sample], ran: R
 
 
 def _judge(opened: _OpenProgram, work: Work, samples: Sequence[Sample], ran: Ran) -> Judge:
-    def judge(found: Sequence[Comparison], given: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]) -> None:
+    def judge(found: Sequence[ExecutionGaps], given: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]) -> None:
         if any(is_doubtful(item) for item in found):
             opened.noise(work, samples, ran).judge(found, given, fresh)
 
     return judge
 
 
-def _compare(paired: Paired, inputs: Sequence[Sequence[Any]], work: Work, judge: Judge) -> list[Comparison]:
+def _compare(paired: Paired, inputs: Sequence[Sequence[Any]], work: Work, judge: Judge) -> list[ExecutionGaps]:
     given, custom = [tuple(values) for values in inputs], CustomMetrics(work.metrics)
     found = compare_executions(paired, given, ran_here=True, introduced=work.introduced, custom=custom, judge=judge)
     return [run.comparison for run in found.runs]
 
 
-def _gap_table(samples: Sequence[Sample], compared: Sequence[Comparison], work: Work) -> dict[str, npt.NDArray[Any]]:
+def _gap_table(samples: Sequence[Sample], compared: Sequence[ExecutionGaps], work: Work) -> dict[str, npt.NDArray[Any]]:
     gaps = [gap for comparison in compared for gap in comparison.gaps]
     counts = [len(comparison.gaps) for comparison in compared]
     custom = [metric.name for metric in work.metrics]
@@ -274,7 +274,7 @@ def _gap_table(samples: Sequence[Sample], compared: Sequence[Comparison], work: 
     return {name: columns[name] for name in gap_columns(work.metrics)}
 
 
-def _run_row(sample: Sample, comparison: Comparison, exact: Sequence[Any] | None, work: Work) -> dict[str, Any]:
+def _run_row(sample: Sample, comparison: ExecutionGaps, exact: Sequence[Any] | None, work: Work) -> dict[str, Any]:
     row: dict[str, Any] = {"input": sample.index, "name": sample.name, "status": COMPARED, "reason": ""}
     row |= {"content": content(sample.data), "compared": len(comparison.gaps)}
     row["nonfinite"] = sum(gap.status == MISMATCH for gap in comparison.gaps)

@@ -15,7 +15,7 @@ from etviz.analysis.findings import Compared
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.comparison.by_handles import compare_by_handles
 from etviz.comparison.exact import compare_together
-from etviz.comparison.gap import Comparison, Keeper, Run
+from etviz.comparison.gap import ExecutionGaps, Keeper, Run
 from etviz.comparison.input_checks import FIRST_FAR_OFF, Entrance, Inputs, why_not
 from etviz.comparison.judging import judge_totals, settle
 from etviz.comparison.logged_twice import LoggedTwice
@@ -167,7 +167,9 @@ class _WhoseInputs:
         self._stale = ""
         self._begun = [target.rpartition("/")[2] for target in begun]
 
-    def forget(self, at: int, inputs: Inputs, comparison: Comparison, note: str, *, wrong: bool, guessed: bool) -> str:
+    def forget(
+        self, at: int, inputs: Inputs, comparison: ExecutionGaps, note: str, *, wrong: bool, guessed: bool
+    ) -> str:
         """Return the reason; `at` is the position in the ETDump, `note` the note so far.
 
         Guessed inputs must be proved by logged values.
@@ -246,7 +248,7 @@ class _InTurn:
         self._series = Series(self.evaluator)
         self._ahead: dict[int, tuple[Sequence[Any], list[InCall]]] = {}
 
-    def compared(self) -> Iterator[tuple[_Candidate, tuple[State, State, State], Comparison]]:
+    def compared(self) -> Iterator[tuple[_Candidate, tuple[State, State, State], ExecutionGaps]]:
         executions = self._paired.executions
         with tqdm(total=len(executions), desc="compare", leave=False, delay=1) as progress:
             left = [self._one(run, at, block) for run, (at, block) in enumerate(executions)]
@@ -297,12 +299,14 @@ class _InTurn:
         logged = None if self._groups is None else logged_inputs_of(self._groups, log)
         return self.entrance.choose(log, self._candidates, expected, logged)
 
-    def compare(self, logs: Sequence[RuntimeLog], inputs: Inputs, run: int) -> list[Comparison]:
+    def compare(self, logs: Sequence[RuntimeLog], inputs: Inputs, run: int) -> list[ExecutionGaps]:
         before = self.evaluator.states
         found = self._compare(logs, inputs, run, introduced=self._introduced)
         return self._explained(found, logs, [inputs] * len(logs), run, before)
 
-    def _compare(self, logs: Sequence[RuntimeLog], inputs: Inputs, run: int, *, introduced: bool) -> list[Comparison]:
+    def _compare(
+        self, logs: Sequence[RuntimeLog], inputs: Inputs, run: int, *, introduced: bool
+    ) -> list[ExecutionGaps]:
         self.evaluator.known = self._known(run, inputs)
         given = {"logs": logs, "inputs": inputs.values, "run": run, "introduced": introduced} | self._shared
         if self._groups is None:
@@ -329,12 +333,12 @@ class _InTurn:
 
     def _explained(
         self,
-        found: list[Comparison],
+        found: list[ExecutionGaps],
         logs: Sequence[RuntimeLog],
         inputs: Sequence[Inputs],
         run: int,
         before: tuple[State, State, State],
-    ) -> list[Comparison]:
+    ) -> list[ExecutionGaps]:
         """Where an execution starts far off, introduced gaps tell why."""
         for at, comparison in enumerate(found if not self._introduced else ()):
             if self.entrance.starts_far_off(comparison):
@@ -347,7 +351,7 @@ class _InTurn:
         if self._named and not self._ran_here and len(self._candidates) == 1 < taken:
             yield _ONE_FOR_ALL.format("each" if taken == len(runs) else taken, len(runs))
 
-    def doubts(self, inputs: Inputs, comparison: Comparison) -> bool:
+    def doubts(self, inputs: Inputs, comparison: ExecutionGaps) -> bool:
         return inputs.known and inputs.index >= 0 and self.entrance.is_doubtful(comparison)
 
 

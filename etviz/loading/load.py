@@ -21,7 +21,7 @@ from etviz.artifacts.etdump.debug_buffer import first_misplaced
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.artifacts.known_files import identity
-from etviz.comparison.gap import NOT_COMPARED, Comparison, Run
+from etviz.comparison.gap import NOT_COMPARED, ExecutionGaps, Run
 from etviz.comparison.measurement import add_unpaired, as_tensor
 from etviz.errors import ArtifactError, EtvizError
 from etviz.evaluation.values import flat_values
@@ -224,7 +224,7 @@ def _left_out(paired: Paired, notes: tuple[str, ...]) -> Compared:
     sound = buffer is not None and not buffer.is_blank(paired.artifacts.dump.tensor_refs())
     shown = sound and (not paired.has_reference or notes[-1] == NO_INPUTS)
     for number, (at, block) in enumerate(paired.executions):
-        result = Comparison(reasons={node.instruction: reason for node in nodes}, run=number)
+        result = ExecutionGaps(reasons={node.instruction: reason for node in nodes}, run=number)
         if shown:
             log = RuntimeLog(block, buffer, seen_later(paired.graph))
             for node in nodes:

@@ -18,7 +18,7 @@ import etviz
 from etviz.analysis.analysis import Analysis
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.comparison.exact import compare_exact
-from etviz.comparison.gap import Comparison
+from etviz.comparison.gap import ExecutionGaps
 from etviz.comparison.input_checks import Entrance
 from etviz.gate import Rules, check
 from etviz.pipeline.execute import execute
@@ -107,7 +107,7 @@ class _Other:
         return self.log.outputs()
 
 
-def changed(found: etviz.Inspection, instruction: int, change: Callable[[Tensor], Tensor]) -> Comparison:
+def changed(found: etviz.Inspection, instruction: int, change: Callable[[Tensor], Tensor]) -> ExecutionGaps:
     """The comparison of a run in which an instruction gave something else."""
     replay = found.analysis.tables.compared.replay
     assert replay is not None
@@ -116,7 +116,7 @@ def changed(found: etviz.Inspection, instruction: int, change: Callable[[Tensor]
     return compare_exact(replay.fresh(), log, execution.inputs)
 
 
-def analysis_of(found: etviz.Inspection, comparison: Comparison) -> Analysis:
+def analysis_of(found: etviz.Inspection, comparison: ExecutionGaps) -> Analysis:
     """The same program with another comparison."""
     findings, compared = found.analysis.findings, found.analysis.tables.compared
     run = compared.runs[0]._replace(comparison=comparison)

@@ -15,7 +15,7 @@ from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPar
 from torch import nn
 
 import etviz
-from etviz.comparison.gap import Comparison
+from etviz.comparison.gap import ExecutionGaps
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import lower
 from tests.kinds.making import Made
@@ -184,7 +184,7 @@ def test_a_derived_pairing_proves_the_same(made: Callable[[str], Made], name: st
     assert (one.runs, len(one.after)) == ((0,), len(_run(inspection, 0).reference_outputs))
 
 
-def _run(inspection: etviz.Inspection, run: int) -> Comparison:
+def _run(inspection: etviz.Inspection, run: int) -> ExecutionGaps:
     return inspection.analysis.tables.compared.runs[run].comparison
 
 

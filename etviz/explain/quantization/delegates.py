@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from etviz.comparison.gap import Comparison
+    from etviz.comparison.gap import ExecutionGaps
     from etviz.explain.stages.stages import ProgramForm
     from etviz.graph.ir import Graph
 
@@ -17,7 +17,7 @@ NOT_ZOOMED: Final = "it is inside a delegate, which logs only its outputs; zoom 
 
 class InsideOfCall(Protocol):
     graph: Graph
-    comparison: Comparison
+    comparison: ExecutionGaps
     faithful: bool | None
     message: str
 

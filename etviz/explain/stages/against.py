@@ -15,7 +15,7 @@ from etviz.tensors.metrics import NAN, UNKNOWN, Noise, Sums
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from etviz.comparison.gap import Comparison, Gap, Run
+    from etviz.comparison.gap import ExecutionGaps, Gap, Run
     from etviz.evaluation.replay import Replay
 
 _ALIASES: Final = {"exported_program": EXPORTED, "edge_dialect_exported_program": "edge"}
@@ -45,7 +45,7 @@ class OtherRun:
             raise UsageError(f"no value of this run has a partner in {self.name}: it is a run of another program")
         return found
 
-    def of(self, comparison: Comparison, run: int, call: int | None = None) -> Comparison:
+    def of(self, comparison: ExecutionGaps, run: int, call: int | None = None) -> ExecutionGaps:
         at = run if len(self._runs) > 1 else 0
         partners, other = self._values[at] if call is None else {}, self._runs[at]
         gaps = [self._gap(gap, partners.get((gap.instruction, gap.output)), comparison) for gap in comparison.gaps]
@@ -58,7 +58,7 @@ class OtherRun:
             changed.output_noise = [_of_both(*pair) for pair in pairs]
         return changed
 
-    def _gap(self, gap: Gap, other: Gap | None, comparison: Comparison) -> Gap:
+    def _gap(self, gap: Gap, other: Gap | None, comparison: ExecutionGaps) -> Gap:
         reason = "it logged no such value" if other is None else why_not_comparable(other.runtime, gap.runtime)
         if other is not None and other.node.kernel != gap.node.kernel:
             reason = f"there, it is {other.node.kernel}"
@@ -113,7 +113,7 @@ class OtherReference:
         """Introduced gaps stay, because they depend on no reference."""
         return tuple(item._replace(comparison=self.of(item.comparison, at)) for at, item in enumerate(runs))
 
-    def of(self, comparison: Comparison, run: int, call: int | None = None) -> Comparison:
+    def of(self, comparison: ExecutionGaps, run: int, call: int | None = None) -> ExecutionGaps:
         stage = self._stages[run]
         changed = replace(comparison, gaps=[self._gap(gap, stage, comparison, call) for gap in comparison.gaps])
         if call is None and comparison.judged:
@@ -121,7 +121,7 @@ class OtherReference:
             changed.grows_at = []
         return changed
 
-    def _gap(self, gap: Gap, stage: Stage, comparison: Comparison, call: int | None) -> Gap:
+    def _gap(self, gap: Gap, stage: Stage, comparison: ExecutionGaps, call: int | None) -> Gap:
         operator, runtime = self._engine.runtime_value(gap, call) or ("", gap.runtime)
         expected = stage.values.get(operator)
         reason = NAMELESS if operator else _UNKNOWN

@@ -17,7 +17,7 @@ from etviz.tensors.metrics import NAN, level, unavoidable
 if TYPE_CHECKING:
     import torch
 
-    from etviz.comparison.gap import Comparison
+    from etviz.comparison.gap import ExecutionGaps
     from etviz.evaluation.replay import Replay
 
 SAME, ROUNDING, QUANTIZATION, DIFFERS = "same", "rounding", "quantization", "differs"
@@ -30,7 +30,7 @@ _UNSEEN: Final = "the runtime logged no value of it: it is inside a delegate, or
 
 @question
 def ladder(
-    replay: Replay, comparisons: Sequence[tuple[Comparison, int | None]], run: int = 0, first: Sequence[Stage] = ()
+    replay: Replay, comparisons: Sequence[tuple[ExecutionGaps, int | None]], run: int = 0, first: Sequence[Stage] = ()
 ) -> pd.DataFrame:
     """A row for each operator and stage from the second on; final outputs have an empty ``operator``.
 

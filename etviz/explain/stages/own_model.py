@@ -35,7 +35,7 @@ from etviz.tensors.metrics import NAN
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from etviz.comparison.gap import Comparison, Run
+    from etviz.comparison.gap import ExecutionGaps, Run
     from etviz.evaluation.replay import Replay
 
 REFERENCE: Final = "reference"
@@ -253,7 +253,7 @@ class OwnModel:
         pairs = zip(runs, found, strict=True)
         return tuple(item._replace(comparison=self._joined(item.comparison, own, names)) for item, own in pairs)
 
-    def of(self, comparison: Comparison, run: int, call: int | None = None) -> Comparison:
+    def of(self, comparison: ExecutionGaps, run: int, call: int | None = None) -> ExecutionGaps:
         gaps = [_without(gap, _UNKNOWN) for gap in comparison.gaps]
         return replace(comparison, gaps=gaps)
 
@@ -283,14 +283,14 @@ class OwnModel:
             if told
         )
 
-    def _logged(self, comparison: Comparison) -> dict[str, torch.Tensor]:
+    def _logged(self, comparison: ExecutionGaps) -> dict[str, torch.Tensor]:
         values: dict[str, torch.Tensor] = {}
         for gap in comparison.gaps:
             if (found := self._engine.runtime_value(gap)) is not None:
                 values.setdefault(*found)
         return values
 
-    def _joined(self, before: Comparison, own: Comparison, names: Sequence[str]) -> Comparison:
+    def _joined(self, before: ExecutionGaps, own: ExecutionGaps, names: Sequence[str]) -> ExecutionGaps:
         known = {names[gap.instruction]: gap for gap in own.gaps}
         gaps = [self._gap(gap, known, judged=before.judged) for gap in before.gaps]
         changed = replace(before, gaps=gaps)
@@ -359,7 +359,7 @@ class OwnOutputs:
     def rungs(self, run: int) -> list[Stage]:
         return [Stage(REFERENCE, outputs=self._given[run])]
 
-    def of(self, comparison: Comparison, run: int, call: int | None = None) -> Comparison:
+    def of(self, comparison: ExecutionGaps, run: int, call: int | None = None) -> ExecutionGaps:
         return replace(comparison, gaps=[without_reference(gap, _UNKNOWN) for gap in comparison.gaps])
 
 

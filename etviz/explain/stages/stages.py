@@ -31,7 +31,7 @@ from etviz.graph.uses import Key
 from etviz.tensors.metrics import Noise
 
 if TYPE_CHECKING:
-    from etviz.comparison.gap import Comparison, Gap
+    from etviz.comparison.gap import ExecutionGaps, Gap
     from etviz.evaluation.limits import Limits
     from etviz.evaluation.replay import Replay
     from etviz.graph.ir import Graph
@@ -250,7 +250,7 @@ class Stages:
         grid = read_grid(node)
         return (operator, grid.dequantize(gap.runtime)) if grid is not None else None
 
-    def runtime(self, comparisons: Sequence[tuple[Comparison, int | None]], run: int, lowered: Stage) -> Stage:
+    def runtime(self, comparisons: Sequence[tuple[ExecutionGaps, int | None]], run: int, lowered: Stage) -> Stage:
         stage = Stage(RUNTIME, noise=lowered.noise, output_noise=lowered.output_noise, steps=lowered.steps)
         for comparison, call in comparisons:
             for gap in comparison.gaps:

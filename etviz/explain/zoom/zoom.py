@@ -35,7 +35,7 @@ from etviz.pipeline.relower import Piece, alterations, same_bits
 from etviz.tensors.metrics import MEASURED, UNKNOWN, Noise
 
 if TYPE_CHECKING:
-    from etviz.comparison.gap import Comparison, Gap
+    from etviz.comparison.gap import ExecutionGaps, Gap
     from etviz.tensors.custom_metrics import CustomMetrics
     from etviz.tensors.fingerprints import Fingerprint
 
@@ -50,7 +50,7 @@ class Zoom:
     """One delegate call, compared as a program is; `causes` are by output, if the run computed in another precision."""
 
     graph: Graph
-    comparison: Comparison
+    comparison: ExecutionGaps
     replay: Replay
     faithful: bool | None
     deviation: float
@@ -100,13 +100,13 @@ def compare_inside(
     return Zoom(inner.graph, comparison, one, *fidelity, notes, inner.logged, causes)
 
 
-def _precisions(comparison: Comparison, subject: ZoomSubject, inner: InnerValues) -> Iterator[Fingerprint | None]:
+def _precisions(comparison: ExecutionGaps, subject: ZoomSubject, inner: InnerValues) -> Iterator[Fingerprint | None]:
     for values in zip(comparison.reference_outputs, subject.piece.outputs, inner.results, strict=True):
         yield in_precision(inner.precision, *values)
 
 
 @question
-def _compared(replay: Replay, runtime: Sequence[Any], custom: CustomMetrics | None, *, measured: bool) -> Comparison:
+def _compared(replay: Replay, runtime: Sequence[Any], custom: CustomMetrics | None, *, measured: bool) -> ExecutionGaps:
     (execution,) = replay.executions
     fresh = partial(_Arriving, replay.graph, replay.constants, runtime)
     kept = Keeper(KEPT_BYTES)
