@@ -66,7 +66,7 @@ def noise_of_logits(
     calls: Sequence[Sequence[Any]],
     vocabulary: int,
     peak: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
     *,
     floating: bool = False,
 ) -> list[list[list[float]]]:
@@ -83,14 +83,16 @@ def noise_of_logits(
     wanted = min(PASSES, math.ceil(ENOUGH / max(1, vocabulary)))
     together = 1 if any(node.target in CONTROL for node in start.graph.nodes) else max(1, _TOGETHER // max(1, peak))
     rows: list[list[_LogitNoise]] = []
+    done, total = 0, len(calls) * math.ceil(wanted / together)
     for first in range(0, wanted, together):
         lanes = Lanes(start, range(first, min(wanted, first + together)))
         for number, logits in enumerate(map(logits_of, Series(lanes).run(calls))):
             if not first:
                 rows.append([_LogitNoise() for _ in logits])
             _add(lanes, logits, rows[number])
+            done += 1
             if progress is not None:
-                progress(number)
+                progress(done, total)
     return [[list(row.noise) for row in call] for call in rows]
 
 

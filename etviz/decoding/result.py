@@ -131,11 +131,11 @@ class Decode(Shown):
     def compute_noise(self) -> None:
         """Measure the noise of the logits, unless it is known; `PairingError` if the reference can't be evaluated."""
         found = []
-        total = sum(len(item.calls) for item in self.sequences if not item.noise)
-        with tqdm(total=total, desc="noise", unit="call", leave=False, delay=1) as bar:
+        with tqdm(total=len(self.sequences), desc="noise", unit="prompt", leave=False, delay=1) as bar:
 
-            def step(_: int) -> None:
-                bar.update()
+            def step(done: int, total: int) -> None:
+                bar.n = len(found) + done / total
+                bar.refresh()
 
             for item in self.sequences:
                 calls = [flatten(call.inputs) for call in item.calls]

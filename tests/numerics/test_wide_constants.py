@@ -29,7 +29,7 @@ def weights(count: int, *, size: int = 256) -> Reads:
 
 def test_the_last_used_ones_are_kept() -> None:
     constants = weights(3)
-    wide = WideConstants(constants, most=2 * 256 * 256 * 8)
+    wide = WideConstants(constants, most=2 * 256 * 256 * (8 + 4))  # in float64, and as they are
     for name in ("w0", "w1", "w0", "w2", "w0", "w1"):
         assert wide[name].dtype == torch.float64
         torch.testing.assert_close(wide[name], dict.__getitem__(constants, name).double(), rtol=0, atol=0)
