@@ -134,7 +134,7 @@ class Decode(Shown):
         with tqdm(total=len(self.sequences), desc="noise", unit="prompt", leave=False, delay=1) as bar:
 
             def step(done: int, total: int) -> None:
-                bar.n = len(found) + done / total
+                bar.n = round(len(found) + done / total, 2)
                 bar.refresh()
 
             for item in self.sequences:
