@@ -134,8 +134,7 @@ class Decode(Shown):
         with tqdm(total=len(self.sequences), desc="noise", unit="prompt", leave=False, delay=1) as bar:
 
             def step(done: int, total: int) -> None:
-                bar.n = round(len(found) + done / total, 2)
-                bar.refresh()
+                bar.update(round(len(found) + done / total, 2) - bar.n)
 
             for item in self.sequences:
                 calls = [flatten(call.inputs) for call in item.calls]
