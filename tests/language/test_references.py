@@ -91,12 +91,14 @@ def test_attention(
         assert_close(*both(target, query, key, value, 0, mask, 0.0, False), CLOSE[dtype])
 
 
+@pytest.mark.parametrize("mean", [0.0, 0.5, 10.0])
 @pytest.mark.parametrize(("steps", "start", "width"), [(1, 63, 16), (1, 7, 128), (40, 20, 32), (4, 0, 64)])
-def test_the_law_of_noise_knows_the_error_of_the_kernel(steps: int, start: int, width: int) -> None:
+def test_the_law_of_noise_knows_the_error_of_the_kernel(steps: int, start: int, width: int, mean: float) -> None:
+    """Values with a mean have the error of the sum by which all terms are divided."""
     query, key, value = (
         _normal(2, steps, 8, width),
         _normal(2, 64, 2, width, seed=1),
-        _normal(2, 64, 2, width, seed=2),
+        _normal(2, 64, 2, width, seed=2) + mean,
     )
     args = (query, key, value, start, None, 0.0, True)
     exact = resolve("llama.custom_sdpa.default")(*(item.double() for item in args[:3]), *args[3:])
@@ -107,6 +109,27 @@ def test_the_law_of_noise_knows_the_error_of_the_kernel(steps: int, start: int, 
     noise = 2.0**-24 * float(size.square().mean().sqrt())
     error = float((found.double() - exact).square().mean().sqrt())
     assert 0.05 < error / noise < 3
+
+
+def test_random_attentions_are_within_the_law() -> None:
+    """Positions, heads and widths at random, values with means up to 10: against upstream's kernel."""
+    target, ratios = "llama.custom_sdpa.default", list[float]()
+    generator = torch.Generator().manual_seed(0)
+    for at in range(100):
+        steps, start = (int(torch.randint(low, high, (), generator=generator)) for low, high in ((1, 40), (0, 200)))
+        width, mean = (8, 16, 32, 64)[at % 4], (0.0, 0.5, 2.0, 10.0)[at // 25]
+        query, key, value = (
+            torch.randn(1, count, 4, width, generator=generator) for count in (steps, start + steps, start + steps)
+        )
+        args = (query, key, value + mean, start, None, 0.0, True)
+        reference, found = both(target, *args)
+        (size,) = sizes(
+            Node("attention", target, args), args, {}, reference, lambda t, given, named: resolve(t)(*given, **named)
+        )
+        assert size is not None
+        error = float((found - reference).double().square().mean().sqrt())
+        ratios.append(error / (2.0**-24 * float(size.double().square().mean().sqrt())))
+    assert max(ratios) < 1.2
 
 
 @pytest.mark.parametrize("seed", range(4))
