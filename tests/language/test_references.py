@@ -129,7 +129,7 @@ def test_random_attentions_are_within_the_law() -> None:
         assert size is not None
         error = float((found - reference).double().square().mean().sqrt())
         ratios.append(error / (2.0**-24 * float(size.double().square().mean().sqrt())))
-    assert max(ratios) < 1.2
+    assert max(ratios) < 1  # 1.2 if the terms did not share that error
 
 
 @pytest.mark.parametrize("seed", range(4))
