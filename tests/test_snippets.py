@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import tokenizers
@@ -29,7 +28,6 @@ from etviz.cli.app import app
 from etviz.pipeline import interpreters
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import lower
-from tests.calls import decoders
 from tests.calls.decoders import WORDS, Decoder, driver
 from tests.language.programs import Recipe, calls_of, model_of
 from tests.parity.test_port_card import Original
@@ -174,8 +172,7 @@ def an_app(place: Path) -> dict[str, Any]:
 
 def a_decoder(place: Path) -> dict[str, Any]:
     """A program with another weight than its ETRecord, and a tokenizer of words."""
-    with mock.patch.object(decoders, "ROOM", 80):
-        right, wrong = Decoder(), Decoder()
+    right, wrong = Decoder(room=80), Decoder(room=80)
     wrong.head.weight.mul_(1.5)
     lower(right, driver([1], 0), place / "build", strict=False)
     lower(wrong, driver([1], 0), place / "wrong", strict=False)

@@ -22,16 +22,18 @@ class Cache(nn.Module):
         start); "" if nothing is.
     window
         Positions of a ring; 0 for a plain cache.
+    room
+        Positions of a plain cache.
     """
 
     k_cache: torch.Tensor
     v_cache: torch.Tensor
     written: torch.Tensor
 
-    def __init__(self, fault: str = "", window: int = 0) -> None:
+    def __init__(self, fault: str = "", window: int = 0, room: int = ROOM) -> None:
         super().__init__()
-        self.fault, self.window = fault, window
-        self.size = (2 if fault != "short ring" else 1) * window if window else ROOM
+        self.fault, self.window, self.room = fault, window, room
+        self.size = (2 if fault != "short ring" else 1) * window if window else room
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
         self.out = nn.Linear(WIDTH, WIDTH, bias=False)
         self.register_buffer("k_cache", torch.zeros(1, self.size, WIDTH))
@@ -51,7 +53,7 @@ class Cache(nn.Module):
         if self.window:
             seen = seen & (gap < self.window)
         if self.fault == "stale":
-            seen = (self.written > 0)[None] & (gap > -ROOM)
+            seen = (self.written > 0)[None] & (gap > -self.room)
         scores = q @ self.k_cache.transpose(1, 2) / math.sqrt(WIDTH)
         scores = scores.masked_fill(~seen[None], -1e9) if mask is None else scores + mask
         return self.out(scores.softmax(-1) @ self.v_cache)
@@ -63,13 +65,13 @@ class Decoder(nn.Module):
     With `masked`, a third input is the mask [n, ROOM] that is added to the scores.
     """
 
-    def __init__(self, fault: str = "", window: int = 0, masked: bool = False) -> None:
+    def __init__(self, fault: str = "", window: int = 0, masked: bool = False, room: int = ROOM) -> None:
         super().__init__()
         torch.manual_seed(3)
         self.masked = masked
         self.embed = nn.Embedding(WORDS, WIDTH)
-        self.place = nn.Embedding(4 * ROOM, WIDTH)
-        self.layers = nn.ModuleList(Cache(fault if at == 1 else "", window) for at in range(2))
+        self.place = nn.Embedding(4 * room, WIDTH)
+        self.layers = nn.ModuleList(Cache(fault if at == 1 else "", window, room) for at in range(2))
         self.head = nn.Linear(WIDTH, WORDS, bias=False)
         for parameter in self.parameters():
             parameter.requires_grad_(False)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from executorch.exir import to_edge_transform_and_lower
 from typer.testing import CliRunner, Result
 
+import etviz
 from etviz.artifacts.program.program import read_program
 from etviz.cli.app import app
 from etviz.demo.digits_demo import run_on_runner
@@ -317,9 +319,15 @@ def test_demo_with_the_runner_shows_what_it_wrote(
 
 
 def test_demo_without_a_built_runner_says_how_to_build_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """etviz stands outside of a clone, as an installed one does."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("etviz.demo.digits_demo.__file__", str(tmp_path / "etviz" / "demo" / "demo.py"))
-    ended = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo"), "--runner", "cpp"])
-    assert isinstance(ended.exception, UsageError)
-    assert "make runner" in str(ended.exception)
+    (tmp_path / "etviz").symlink_to(Path(etviz.__file__).parent)
+    spec = spec_from_file_location("etviz_elsewhere", tmp_path / "etviz" / "demo" / "digits_demo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    with pytest.raises(UsageError, match="make runner"):
+        module.run_demo(tmp_path / "demo", str, runner="cpp")
     assert not (tmp_path / "demo").exists()
