@@ -103,7 +103,7 @@ class Gap:
 
     def is_suspicious(self, *, introduced: bool) -> bool:
         metrics = self.introduced if introduced else self.metrics
-        if metrics is None or self.status in WRONG:
+        if metrics is None or (self.uncounted if introduced else self.status in WRONG):
             return False
         return metrics["severity"] >= THRESHOLD
 

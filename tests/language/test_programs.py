@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from torch import nn
 
 import etviz
+from etviz.pipeline.execute import execute
+from etviz.pipeline.lower import lower
 from tests.language.matrix import judge, load
 from tests.language.plants import PLANTS, culprits, exported, named, run
 from tests.language.programs import RECIPES, STEPS, Recipe, calls_of, made, model_of
@@ -118,3 +122,33 @@ def test_a_wrong_slot_of_a_cache_that_nothing_logs_is_named(shelf: Shelf, way: s
 
     right, wrong = made(shelf, "quantized_cache"), shelf.folder("language-planted-scales", plant)
     assert named(right, wrong, way, culprits(right, wrong), 4).startswith("named")
+
+
+class _Attention(nn.Module):
+    """Over many keys, so that sums have more noise than one rounding."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name, value in zip(("keys", "values"), torch.randn(2, 1, 1024, 2, 16), strict=True):
+            self.register_buffer(name, value)
+
+    def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        start = at.item()
+        torch._check(start >= 0)
+        torch._check(start < 1024)
+        return torch.ops.llama.custom_sdpa(x.neg(), self.keys, self.values, start, None, 0.0, is_causal=True)
+
+
+def test_the_noise_of_a_value_of_another_length_than_the_example_is_measured(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    importlib.import_module("executorch.extension.llm.custom_ops.custom_ops")
+    calls = [(torch.randn(1, length, 2, 16), torch.tensor([1016])) for length in (4, 1, 2)]
+    length = torch.export.Dim("length", min=1, max=8)
+    program = torch.export.export(_Attention(), calls[0], dynamic_shapes=({1: length}, None), strict=False)
+    lowered = lower(program, calls[0], tmp_path)
+    execute(lowered.pte, [list(call) for call in calls[1:]], workdir=tmp_path)
+    noises = [load(tmp_path, "exact", inputs=given).gaps["introduced_noise"].max() for given in (calls[1:], None)]
+    assert noises[1] == pytest.approx(noises[0], rel=0.5)
