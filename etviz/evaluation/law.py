@@ -608,26 +608,21 @@ def _doubled(value: Any) -> Any:
 @functools.lru_cache(maxsize=4096)
 def _quantile(errors: float, samples: float) -> float:
     """Where an F distribution with these degrees of freedom leaves `FALSE_ALARMS` above."""
-    logs = torch.linspace(-40.0, 5.0, 4001, dtype=torch.float64)  # of χ² over its degrees of freedom
-    weights = torch.softmax(samples / 2 * (logs - logs.exp()), 0) if math.isfinite(samples) else None
+    from scipy.special import chdtri, fdtri  # its import takes longer than most programs need quantiles
 
-    def beyond(square: float) -> float:
-        argument = torch.tensor(errors / 2 * square, dtype=torch.float64)
-        half = torch.tensor(errors / 2, dtype=torch.float64)
-        if weights is None:
-            return float(torch.special.gammaincc(half, argument))
-        return float((weights * torch.special.gammaincc(half, argument * logs.exp())).sum())
+    if math.isinf(samples):
+        return float(chdtri(errors, FALSE_ALARMS)) / errors
+    return 1 / float(fdtri(samples, errors, FALSE_ALARMS))
 
-    low, high = 0.0, 30.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if beyond(math.exp(middle)) > FALSE_ALARMS else (low, middle)
-    return math.exp(high)
+
+def _rounded(count: float) -> float:
+    """To two digits, so that few quantiles are computed."""
+    return count if math.isinf(count) or count < 2 else float(f"{count:.2g}")
 
 
 def chance(errors: float) -> float:
     """By what factor the RMS of so many independent errors exceeds their noise with a probability of `FALSE_ALARMS`."""
-    return math.sqrt(_quantile(min(max(errors, 1.0), ENOUGH), math.inf))
+    return math.sqrt(_quantile(_rounded(min(max(errors, 1.0), ENOUGH)), math.inf))
 
 
 def allowance(errors: float, samples: float = math.inf) -> float:
@@ -641,12 +636,8 @@ def allowance(errors: float, samples: float = math.inf) -> float:
     >>> round(allowance(1), 2), allowance(10), round(allowance(1, 10), 1)
     (1.47, 1.0, 2.7)
     """
-
-    def rounded(count: float) -> float:
-        return count if math.isinf(count) or count < 2 else float(f"{count:.2g}")
-
     wide = _quantile(
-        rounded(min(max(errors, 1.0), ENOUGH)), rounded(max(samples, 1.0)) if samples < ENOUGH else math.inf
+        _rounded(min(max(errors, 1.0), ENOUGH)), _rounded(max(samples, 1.0)) if samples < ENOUGH else math.inf
     )
     return max(1.0, math.sqrt(wide) / THRESHOLD)
 

@@ -64,6 +64,22 @@ test("payload and tensors come back as they were", async () => {
   expect(report.answer("tensor", 4)).toBeNull();
 });
 
+test("evenly spaced values come as their ends", () => {
+  const bytes = pack();
+  const start = 4 + new DataView(bytes.buffer).getUint32(0, true);
+  const header = JSON.parse(new TextDecoder().decode(bytes.subarray(4, start)));
+  const [edges] = header.tensors["3"].buffers;
+  const text = new TextEncoder().encode(JSON.stringify({ ...header, even: { [edges]: [-1, 0.2, 4] } }));
+  const again = new Uint8Array(4 + padded(text.length) + bytes.length - start).fill(0x20);
+  new DataView(again.buffer).setUint32(0, padded(text.length), true);
+  again.set(text, 4);
+  again.set(bytes.subarray(start), 4 + padded(text.length));
+  const [values, other] = (readContainer(again).answer("tensor", 3) as Answer).buffers;
+  const step = (0.2 - -1) / 3;
+  expect([0, 1, 2, 3].map((k) => values.getFloat64(8 * k, true))).toEqual([-1, -1 + step, -1 + 2 * step, 0.2]);
+  expect(other).toEqual(sampleTensor(3).buffers[1]);
+});
+
 test("a report of several methods answers for the one that was chosen", () => {
   const methods = ["a", "b", "c"];
   const of = (method: string, layers: number): Answer<WirePayload> => {

@@ -10,7 +10,8 @@
 //          "missing": {"<row>": "why there is no answer"},
 //          "answers": {"<method>:<row>": {"result": {...}, "buffers": [k, ...]}},   (may be absent)
 //          "offsets": [byte offset of each buffer, from the start of the buffers],
-//          "lengths": [its length in bytes]}
+//          "lengths": [its length in bytes],
+//          "even": {"<k>": [first, last, count]}}   float64 values that have no bytes: evenly spaced
 // "answers" holds what was asked of some rows (error_map, scatter, channels) with the parameters
 // that a view asks with at first, of some runs (timeline), and the containers of other methods (method). An answer names its buffers 0, 1, ...: the k-th entry of its buffer list.
 // etviz/view/pages/container.py writes it.
@@ -32,6 +33,7 @@ interface Header {
   answers?: Record<string, Stored>;
   offsets: number[];
   lengths: number[];
+  even?: Record<string, [number, number, number]>;
 }
 
 export interface Report {
@@ -54,9 +56,11 @@ export function readContainer(bytes: Uint8Array): Report {
   const header = JSON.parse(text) as Header;
   if (header.version !== 1) throw new Error(`unknown version of the report: ${header.version}`);
   const buffersOf = (ids: number[]): DataView[] =>
-    ids.map(
-      (id) => new DataView(bytes.buffer, bytes.byteOffset + start + header.offsets[id], header.lengths[id]),
-    );
+    ids.map((id) => {
+      const even = header.even?.[id];
+      if (even) return new DataView(evenlySpaced(...even).buffer);
+      return new DataView(bytes.buffer, bytes.byteOffset + start + header.offsets[id], header.lengths[id]);
+    });
   return {
     payload: { result: header.payload, buffers: buffersOf(header.payload_buffers) },
     answer(method, row) {
@@ -71,6 +75,12 @@ export function readContainer(bytes: Uint8Array): Report {
     },
     reason: (row) => header.missing[row] ?? withoutTensor(Object.keys(header.tensors).length),
   };
+}
+
+/** The same values, bit for bit, as the kernel left out. */
+function evenlySpaced(first: number, last: number, count: number): Float64Array<ArrayBuffer> {
+  const step = (last - first) / (count - 1);
+  return Float64Array.from({ length: count }, (_, k) => (k === count - 1 ? last : first + k * step));
 }
 
 function fromBase64(base64: string): Uint8Array<ArrayBuffer> {

@@ -22,6 +22,7 @@ from etviz.errors import ArtifactError, UsageError
 from etviz.graph.labels import describe_row
 from etviz.pipeline.execute import execute
 from etviz.view.pages import report_page as report_module
+from etviz.view.pages.container import evenly_spaced
 from etviz.view.pages.html import view_page
 from etviz.view.pages.report_page import held_rows
 from etviz.view.payload.program_payload import build_payload
@@ -78,7 +79,11 @@ class Container:
     def buffers(self, ids: list[int]) -> list[bytes]:
         offsets, lengths = self.header["offsets"], self.header["lengths"]
         assert all(offset % 8 == 0 for offset in offsets)
-        return [self._data[offsets[k] : offsets[k] + lengths[k]] for k in ids]
+        even = {int(k): ends for k, ends in self.header["even"].items()}
+        return [
+            np.linspace(*even[k]).tobytes() if k in even else self._data[offsets[k] : offsets[k] + lengths[k]]
+            for k in ids
+        ]
 
     def payload(self) -> tuple[dict[str, Any], list[bytes]]:
         return self.header["payload"], self.buffers(self.header["payload_buffers"])
@@ -86,6 +91,15 @@ class Container:
     def tensor(self, row: int) -> tuple[dict[str, Any], list[bytes]]:
         held = self.header["tensors"][str(row)]
         return held["result"], self.buffers(held["buffers"])
+
+
+def test_evenly_spaced_values_are_their_ends() -> None:
+    even = [np.linspace(-0.3, 7.7e-3, 65), np.arange(9.0) - 0.5, np.zeros(12), np.linspace(-1e308, 1e308, 33)]
+    for values in even[:3]:
+        assert evenly_spaced(values.tobytes()) == (values[0], values[-1], len(values))
+    others = [np.nextafter(even[0], 1), np.full(8, np.nan), np.array([-0.0] * 8), np.array([0.0, np.inf] * 4), even[3]]
+    assert all(evenly_spaced(values.tobytes()) is None for values in others)
+    assert [evenly_spaced(b""), evenly_spaced(bytes(31))] == [None, None]
 
 
 @pytest.fixture

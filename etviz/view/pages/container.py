@@ -7,6 +7,8 @@ import json
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -52,6 +54,9 @@ def laid_out(
         f"{method}:{row}": {"result": result, "buffers": hold(data)}
         for (method, row), (result, data) in (answers or {}).items()
     }
+    ends = {at: found for at, buffer in enumerate(held) if (found := evenly_spaced(buffer)) is not None}
+    header["even"] = ends
+    held = [b"" if at in ends else buffer for at, buffer in enumerate(held)]
     header["offsets"], end = [], 0
     for buffer in held:
         header["offsets"].append(end)
@@ -63,6 +68,18 @@ def laid_out(
     for buffer in held:
         parts += [buffer, bytes(_room(len(buffer)))]
     return b"".join(parts)
+
+
+def evenly_spaced(buffer: bytes) -> tuple[float, float, int] | None:
+    """First, last and number of float64 values that follow from these, bit for bit, as edges of bins do."""
+    if len(buffer) % 8 or len(buffer) < 4 * 8:
+        return None
+    values = np.frombuffer(buffer, "<f8")
+    first, last, steps = float(values[0]), float(values[-1]), len(values) - 1
+    with np.errstate(all="ignore"):
+        again = first + np.arange(steps + 1) * ((last - first) / steps)
+    again[-1] = last
+    return (first, last, steps + 1) if np.isfinite([first, last]).all() and again.tobytes() == buffer else None
 
 
 def _room(size: int) -> int:
