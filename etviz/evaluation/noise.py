@@ -140,12 +140,11 @@ class Rounding:
         )
 
     def on_grid(self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any) -> Any:
-        """Values that a grid was left with, moved by the error that rounding to it makes; 0 lies on every grid."""
+        """Values that a grid was left with, moved by the error that rounding to it makes."""
         step = steps(node, args, kwargs)
         if step is None or half_ulp(value) is None:
             return value
-        moved = self._off_grid(value, step)
-        return moved if self._grids is not None else torch.where(value == 0, value, moved)
+        return self._off_grid(value, step)  # 0 too, which stands for all that is small on this grid
 
     def _off_grid(self, value: torch.Tensor, step: Any) -> torch.Tensor:
         return value + (self.uniform(value) * (step / math.sqrt(12.0))).to(value.dtype)

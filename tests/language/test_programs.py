@@ -137,8 +137,8 @@ class _Attention(nn.Module):
 
     def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
         start = at.item()
-        torch._check(start >= 0)
-        torch._check(start < 1024)
+        torch._check(start >= 0)  # pyright: ignore[reportPrivateUsage]
+        torch._check(start < 1024)  # pyright: ignore[reportPrivateUsage]
         return torch.ops.llama.custom_sdpa(x.neg(), self.keys, self.values, start, None, 0.0, is_causal=True)
 
 

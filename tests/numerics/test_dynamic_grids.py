@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,24 @@ class Behind(nn.Module):
         return torch.cumsum(self.linear(x), -1)
 
 
-def ran(x: Tensor, folder: Path) -> etviz.Inspection:
+class Normed(nn.Module):
+    """Two linear layers with a norm between them, which makes small rows as large as others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inward, self.norm, self.outward = nn.Linear(20, 33, bias=False), nn.LayerNorm(33), nn.Linear(33, 7)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.inward(x)
+        return torch.cumsum(self.outward(self.norm(x - x.mean(-1, keepdim=True))), 1)
+
+
+def ran(x: Tensor, folder: Path, model: Callable[[], nn.Module] = Behind) -> etviz.Inspection:
     """What `debug` says of it."""
     torch.manual_seed(0)
     config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
     quantizer = XNNPACKQuantizer().set_operator_type(LINEAR, config)
-    prepared = prepare_pt2e(export(Behind().eval(), (x,), strict=True).module(), quantizer)
+    prepared = prepare_pt2e(export(model().eval(), (x,), strict=True).module(), quantizer)
     prepared(x)
     program = export(convert_pt2e(prepared), (x,), strict=True)
     return etviz.debug(program, (x,), partitioner=[XnnpackPartitioner()], workdir=folder)
@@ -73,6 +86,15 @@ def test_numbers_on_the_grid_of_the_whole_tensor_are_no_fault_of_one_for_each_ro
     assert inspection.analysis.digest.level in ("ok", "warn")
     assert float(gaps["introduced_severity"].max()) < 3
     assert float(gaps["severity"].max()) < 3
+
+
+def test_a_row_that_is_0_on_the_grid_of_the_whole_tensor_has_values_on_its_own(tmp_path: Path) -> None:
+    sizes = torch.tensor([0.1, 0.01, 80.0, 1.0, 0.1])
+    x = torch.randn(1, 5, 20, generator=torch.Generator().manual_seed(0)) * sizes[:, None]
+    inspection = ran(x, tmp_path, Normed)
+    assert inspection.outputs["sqnr_db"].max() < 10, "the small rows are there: nothing is tested"
+    assert inspection.first_divergence is None
+    assert inspection.analysis.digest.level in ("ok", "warn"), inspection.summary()
 
 
 def test_a_wrong_weight_is_still_seen(tmp_path: Path) -> None:
