@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from etviz import __version__
@@ -11,6 +12,7 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:  # needs none of the imports below
         sys.stdout.write(f"{__version__}\n")
         return
-    from etviz.cli.app import main as run
+    gc.disable()  # until the command is imported
+    from etviz.cli.commands import main as run
 
     run()

@@ -18,11 +18,6 @@ from etviz.errors import ArtifactError, UsageError
 if TYPE_CHECKING:
     from etviz.gate import CheckResult, Rules
 
-EXAMPLE: Final = (
-    "etviz check build/ --max-rmse 1e-3 --junit numerics.xml. Limits for some operators only, in etviz.toml "
-    "(or as tool.etviz.check in pyproject.toml): \\[check] max_rmse = 1e-3; \\[\\[check.rules]] operator = '*conv*', "
-    "dtype = 'int8', max_rmse = 0.5."
-)
 _SHOWN: Final = 20
 _NO_SUMMARY: Final = "unset GITHUB_STEP_SUMMARY, or let it name a file"
 

@@ -29,7 +29,8 @@ from etviz.evidence.subject import Subject
 from etviz.explain.stages.stages import FLOAT, evaluated
 from etviz.graph.uses import is_stateful
 from etviz.loading.executions import compare_executions
-from etviz.loading.foreign import Foreign, is_foreign
+from etviz.loading.foreign import Foreign
+from etviz.loading.isolation import is_foreign
 from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.tensors.metrics import BUILT_IN, METRICS, NAN, Metric
 
@@ -227,7 +228,7 @@ def _opened(files: tuple[tuple[str, str], ...], method: str, digests: tuple[tupl
 def _measure(opened: _OpenProgram, work: Work, samples: Sequence[Sample], ran: Ran) -> Measured:
     inputs = ran.inputs
     exacts: Sequence[Sequence[Any] | None] = [None] * len(inputs)
-    if is_foreign(ran.paired.artifacts, None, ran_here=True):
+    if is_foreign(ran.paired.artifacts.named, ran_here=True):
         given, how = [tuple(values) for values in inputs], {"ran_here": True, "introduced": work.introduced}
         found = Foreign(ran.paired).compare(given, None, CustomMetrics(work.metrics), how)
         compared, replay = [run.comparison for run in found.runs], found.replay

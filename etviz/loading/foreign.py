@@ -1,6 +1,6 @@
 """Foreign files: this process reads them, a child process evaluates what they describe.
 
-A file is foreign if etviz did not write it on this machine. An operator of it may crash, hang or fill the memory, so
+An operator of a foreign file may crash, hang or fill the memory, so
 the child has limits of memory and time. Its results come back as data; if it fails, the error is the answer, and
 nothing is evaluated here.
 """
@@ -26,7 +26,7 @@ import torch
 
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.artifacts.etdump.value_writer import no_profile
-from etviz.artifacts.known_files import identity, is_known
+from etviz.artifacts.known_files import identity
 from etviz.artifacts.record.weights import Aligned
 from etviz.artifacts.scratch import Scratch
 from etviz.comparison.gap import Keeper
@@ -35,11 +35,11 @@ from etviz.evaluation.replay import QUESTION, Execution, Replay, piece, refuse
 from etviz.graph.state_threading import seen_later
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.executions import compare_executions
+from etviz.loading.isolation import WORKER, is_foreign
 from etviz.loading.method_calls import named_calls
 from etviz.loading.paired import HANDLES, Paired, pair
 from etviz.pipeline.parcel import Json, Known, Packer, Unpacker
 from etviz.pipeline.service import Line, serve, spared_memory
-from etviz.pipeline.worker import Worker
 from etviz.settings import options
 from etviz.tensors.custom_metrics import CustomMetrics
 
@@ -58,24 +58,10 @@ _KEPT: Final = 4
 _OFTEN: Final = 0.05
 """Seconds between two reports of progress."""
 _NUMBERS: Final = itertools.count()
-WORKER: Final = Worker("etviz.loading.foreign")
-
-
-def is_foreign(artifacts: ArtifactSet, inputs: Any, *, ran_here: bool) -> bool:
-    """The log of a run that `ran_here` a moment ago is not foreign; the program that ran may be."""
-    if options.isolation != "auto":
-        return options.isolation == "always"
-    ours = ("etdump", "debug_buffer") if ran_here else ()
-    named = {kind: path for kind, path in artifacts.named.items() if kind not in ours}
-    if ran_here:
-        return not is_known(named.values())
-    names = [inputs] if isinstance(inputs, (str, os.PathLike)) else inputs if isinstance(inputs, list) else []
-    files = [name for name in names if isinstance(name, (str, os.PathLike))]
-    return not is_known([*named.values(), *files])
 
 
 def replay_of(paired: Paired) -> Replay:
-    if is_foreign(paired.artifacts, None, ran_here=True):
+    if is_foreign(paired.artifacts.named, ran_here=True):
         return Replay(refuse, elsewhere=_Main(Foreign(paired)))
     return _replay_of(paired, [])
 

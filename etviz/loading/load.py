@@ -27,7 +27,8 @@ from etviz.errors import ArtifactError, EtvizError
 from etviz.evaluation.values import flat_values
 from etviz.graph.state_threading import seen_later
 from etviz.loading.executions import NO_INPUTS, compare_executions
-from etviz.loading.foreign import Foreign, is_foreign
+from etviz.loading.foreign import Foreign
+from etviz.loading.isolation import is_foreign
 from etviz.loading.method_calls import named_calls, with_calls
 from etviz.loading.paired import Paired, pair, timed_executions
 from etviz.loading.trainings import require_one_training
@@ -80,7 +81,7 @@ def read(
     if calls is not None:
         paired = with_calls(paired, calls)[0]
     custom = choose(metrics)
-    foreign = Foreign(paired) if is_foreign(artifacts, inputs, ran_here=ran_here) else None
+    foreign = Foreign(paired) if is_foreign(artifacts.named, inputs, ran_here=ran_here) else None
 
     def compare(*, introduced: bool, own: OwnFunctions | None = None) -> Compared:
         how: dict[str, Any] = {"ran_here": ran_here, "introduced": introduced}
