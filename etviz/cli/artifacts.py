@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+import etviz
 from etviz.artifacts.collection import collect, is_collection, programs
 from etviz.cli.console import doing
 from etviz.errors import UsageError
@@ -155,8 +156,6 @@ class Artifacts:
             if is_foreign(files | {"etdump": self.etdump}, list(self.inputs)):
                 WORKER.warm()  # its imports and ours take place at the same time
 
-            from etviz.api import load
-
             named: dict[str, Any] = {"inputs": list(self.inputs) or None, "method": self.method, "timing": self.timing}
             named |= {
                 "metrics": self.metrics or None,
@@ -164,9 +163,9 @@ class Artifacts:
                 "task": list(self.tasks) or None,
             }
             if self.program is None or self.inputs:
-                inspection = load(self.etdump, **named, **self._others())
+                inspection = etviz.load(self.etdump, **named, **self._others())
             else:
-                inspection = load(self.source, **named | {"method": self.program, "timing": None})
+                inspection = etviz.load(self.source, **named | {"method": self.program, "timing": None})
             _ = inspection.gaps
             return inspection
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -96,9 +97,13 @@ def serve(
 
 
 def _import(names: Sequence[str]) -> None:
+    """The collector would walk through all of torch meanwhile, and at each of its later turns."""
+    gc.disable()
     for name in names:
         with contextlib.suppress(ImportError):  # the request that needs it says so
             importlib.import_module(name)
+    gc.freeze()
+    gc.enable()
 
 
 def _load_libraries(names: Sequence[str], path: Sequence[str]) -> str:

@@ -23,7 +23,8 @@ from torch import nn
 import etviz
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.cli import console, main
-from etviz.cli.app import _COMMANDS, app  # pyright: ignore[reportPrivateUsage]
+from etviz.cli.app import app
+from etviz.cli.commands import _COMMANDS  # pyright: ignore[reportPrivateUsage]
 from etviz.pipeline.execute import execute
 from tests.decoding.trained import program as trained
 from tests.programs import Executed
@@ -62,11 +63,24 @@ def test_info_needs_no_torch(folder: Path) -> None:
     code = (
         "import sys; sys.argv = ['etviz', 'info', sys.argv[1]]; from etviz.cli import main\n"
         "try: main()\nexcept SystemExit as end: assert not end.code, end.code\n"
-        "print([name for name in ('torch', 'executorch', 'pandas') if name in sys.modules])"
+        "print([name for name in ('torch', 'executorch', 'pandas', 'etviz.cli.gaps') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[]\n")
     assert "XnnpackBackend" in done.stdout
+
+
+def test_the_child_process_starts_before_torch_is_imported(folder: Path) -> None:
+    code = (
+        "import sys\nfrom etviz.cli import main\nfrom etviz.pipeline import worker\n"
+        "found, start = [], worker._Child.__init__\n"
+        "worker._Child.__init__ = lambda *given: (found.append('torch' in sys.modules), start(*given))[1]\n"
+        "try: main()\nexcept SystemExit as end: print(end.code, found)"
+    )
+    told = {**os.environ, "ETVIZ_ISOLATION": "always"}
+    command = [sys.executable, "-c", code, "gaps", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=told)
+    assert done.stdout.endswith("None [False]\n")
 
 
 def test_info_of_a_program_counts_executions(run: Run, executed: Make, tmp_path: Path) -> None:
@@ -439,12 +453,9 @@ def test_the_status_of_why_says_whether_something_is_at_fault(run: Run, folder: 
     assert run("why", tmp_path)[0] == 3
 
 
-@pytest.mark.parametrize("command", [name for _, name, _ in _COMMANDS])
-def test_help_cuts_nothing_on_80_columns(
-    run: Run, command: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_help_cuts_nothing_on_80_columns(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    name = command.__name__.replace("_", "-")
     status, out, _ = run(name, "--help")
     assert status == 0
     assert max(map(len, out.splitlines())) <= 80
