@@ -26,7 +26,7 @@ FRONT_END := build.mjs tsconfig.json $(shell find js -name dev -prune -o -type f
 
 NODE_IS_NEW_ENOUGH := const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)
 
-.PHONY: help install demo runner test lint format bench bench-large zoo test-backends test-tosa test-coreai test-openvino matrix canary fuzz lab wheel chromium clean
+.PHONY: help install demo runner test test-matrix lint format bench bench-large zoo test-backends test-tosa test-coreai test-openvino matrix canary fuzz lab wheel chromium clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,20 +66,29 @@ runner: install ## build the C++ runner: examples/cpp_runner/build/etviz_runner
 	cmake -S examples/cpp_runner -B $(RUNNER) -DPython3_EXECUTABLE=$(CURDIR)/$(BIN)/python
 	cmake --build $(RUNNER)
 
-# All three parts run even when one fails, and pytest's closing line comes last. A browser on busy cores can be late:
-# what failed is tried once more by itself, and what fails then has failed. Where Python may not write bytecode, each
+# A browser on busy cores can be late: what failed is tried once more by itself, and what fails then has failed.
+PYTEST = { $(BIN)/python -m pytest -n logical --maxprocesses 8 -m '$(1)' \
+	|| { test $$? = 1 && $(BIN)/python -m pytest -n 0 -m '$(1)' --last-failed --last-failed-no-failures none --maxfail 1; }; }
+
+# All parts run even when one fails, and pytest's closing line comes last. Where Python may not write bytecode, each
 # process would rewrite the asserts of all tests each time.
-test: install chromium ## run the Python, TypeScript and browser tests, on all cores
+test: install chromium .venv-tosa/.etviz-installed ## run the Python, TypeScript and browser tests, on all cores: one of each behaviour
 	@failed=; \
+	export PYTHONDONTWRITEBYTECODE=; \
 	npm run --silent typecheck & types=$$!; \
+	.venv-tosa/bin/python -m pytest -q -m 'not slow and not matrix' tests/vendors & tosa=$$!; \
 	npm test --silent || failed="$$failed vitest"; \
 	wait $$types || failed="$$failed typecheck"; \
+	wait $$tosa || failed="$$failed tosa"; \
+	$(call PYTEST,not hosts and not matrix) || failed="$$failed pytest"; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
+
+# With what `make test` left out (tests/exhaustive.py says which test stands for it there), and Arm's delegates.
+test-matrix: install chromium .venv-tosa/.etviz-installed ## run what `make test` leaves out: the same behaviours in all forms
+	@failed=; \
 	export PYTHONDONTWRITEBYTECODE=; \
-	$(BIN)/python -m pytest -n logical --maxprocesses 8 \
-	|| { test $$? = 1 && $(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none --maxfail 1; } \
-	|| failed="$$failed pytest"; \
-	{ $(MAKE) --no-print-directory .venv-tosa/.etviz-installed && .venv-tosa/bin/python -m pytest -m 'not slow' tests/vendors; } \
-	|| failed="$$failed tosa"; \
+	$(call PYTEST,matrix and not hosts) || failed="$$failed pytest"; \
+	.venv-tosa/bin/python -m pytest -m 'matrix and not slow' tests/vendors || failed="$$failed tosa"; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 lint: install ## ruff, pyright, tsc and the flow of imports

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.exhaustive import MATRIX
 from tests.shelf import Shelf
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ os.environ.setdefault("ETVIZ_ISOLATION", "never")  # the tests of isolation ask 
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"etviz-state-{os.getuid()}")
 LONG = ("browser", "slow", "fuzz")
 """Marks of what takes long: it is begun first, so that no process waits for it at the end."""
+COLLECTED = pytest.StashKey[set[str]]()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByProgram:
@@ -54,7 +56,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "kind" in asked:
         from tests.kinds.recipes import KINDS
 
-        metafunc.parametrize("kind", KINDS, indirect=True)
+        kinds = [pytest.param(name, marks=() if kind.quick else pytest.mark.matrix) for name, kind in KINDS.items()]
+        metafunc.parametrize("kind", kinds, indirect=True)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what `make test` leaves out."""
+    item.config.stash.setdefault(COLLECTED, set()).add(item.nodeid)
+    if item.nodeid in MATRIX:
+        item.add_marker("matrix")
 
 
 @pytest.hookimpl(trylast=True)

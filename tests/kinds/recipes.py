@@ -36,6 +36,8 @@ class Kind:
         The ETDump can't hold its values, so every value is an output of the program.
     same_as
         The kind that has the same program, and of whose first execution the inputs are the ETRecord's.
+    quick
+        Part of `make test`.
     """
 
     programs: Callable[[], dict[str, ExportedProgram]]
@@ -44,6 +46,7 @@ class Kind:
     method: str = "forward"
     told: bool = False
     same_as: str = ""
+    quick: bool = True
 
 
 def _none() -> None:
@@ -129,12 +132,16 @@ _row = plain(models.Feed, _one(1, 16))
 KINDS = {
     "delegate_fp32": Kind(plain(models.ConvNet, _one(1, 3, 4, 4)), lambda: [(_normal(1, 3, 4, 4),)]),
     "delegate_int8": Kind(quantized(False, models.ConvNet, _one(1, 3, 4, 4)), lambda: [(_normal(1, 3, 4, 4),)]),
-    "recurrent": Kind(plain(models.Recurrent, _one(1, 4, 4)), lambda: [(_normal(1, 4, 4),)]),
-    "bidirectional": Kind(plain(models.Bidirectional, _one(1, 3, 4)), lambda: [(_normal(1, 3, 4),)]),
-    "rotary_dynamic_int8": Kind(quantized(True, models.Rotary, _one(1, 4, 16)), lambda: [(_normal(1, 4, 16),)]),
-    "mobile_int8": Kind(quantized(False, models.MobileBlock, _one(1, 4, 4, 4)), lambda: [(_normal(1, 4, 4, 4),)]),
+    "recurrent": Kind(plain(models.Recurrent, _one(1, 4, 4)), lambda: [(_normal(1, 4, 4),)], quick=False),
+    "bidirectional": Kind(plain(models.Bidirectional, _one(1, 3, 4)), lambda: [(_normal(1, 3, 4),)], quick=False),
+    "rotary_dynamic_int8": Kind(
+        quantized(True, models.Rotary, _one(1, 4, 16)), lambda: [(_normal(1, 4, 16),)], quick=False
+    ),
+    "mobile_int8": Kind(
+        quantized(False, models.MobileBlock, _one(1, 4, 4, 4)), lambda: [(_normal(1, 4, 4, 4),)], quick=False
+    ),
     "weight_only_portable": Kind(
-        weight_only(models.Feed, _one(1, 5, 16)), lambda: [(_normal(1, 5, 16),)], partitioners=_none
+        weight_only(models.Feed, _one(1, 5, 16)), lambda: [(_normal(1, 5, 16),)], partitioners=_none, quick=False
     ),
     "several": Kind(plain(models.Several, _one(3, 6)), lambda: [(_normal(3, 6),)]),
     "openvino": Kind(
@@ -146,7 +153,7 @@ KINDS = {
     "masked_transformer": Kind(plain(models.MaskedTransformer, _tokens), lambda: [_tokens()]),
     "dynamic_int8": Kind(quantized(True, models.Feed, _one(5, 16)), lambda: [(_normal(5, 16),)]),
     "weight_only_torchao": Kind(weight_only(models.Feed, _one(5, 16)), lambda: [(_normal(5, 16),)]),
-    "weight_only": Kind(plain(models.WeightOnly, _one(5, 16)), lambda: [(_normal(5, 16),)]),
+    "weight_only": Kind(plain(models.WeightOnly, _one(5, 16)), lambda: [(_normal(5, 16),)], quick=False),
     "decoder": Kind(plain(models.Decoder, lambda: _steps(1)[0], strict=True), lambda: _steps(3)),
     "decoder_portable": Kind(
         plain(models.Decoder, lambda: _steps(1)[0], strict=True), lambda: _steps(3), partitioners=_none
@@ -159,10 +166,15 @@ KINDS = {
         plain(models.Pooled, _one(2, 3, 6), dynamic_shapes=_BIG), lambda: [(_normal(2, n, 6),) for n in (3, 9)]
     ),
     "dynamic_portable": Kind(
-        plain(models.Pooled, _one(2, 3, 6), dynamic_shapes=_BIG), lambda: [(_normal(2, 7, 6),)], partitioners=_none
+        plain(models.Pooled, _one(2, 3, 6), dynamic_shapes=_BIG),
+        lambda: [(_normal(2, 7, 6),)],
+        partitioners=_none,
+        quick=False,
     ),
     "cond": Kind(plain(models.BranchesOfTensors, _one(2, 4)), lambda: _conditions(1, -1, 1)),
-    "cond_portable": Kind(plain(models.BranchesOfTensors, _one(2, 4)), lambda: _conditions(-1), partitioners=_none),
+    "cond_portable": Kind(
+        plain(models.BranchesOfTensors, _one(2, 4)), lambda: _conditions(-1), partitioners=_none, quick=False
+    ),
     "cond_diverging": Kind(plain(models.DivergingBranches, _one(2, 4)), lambda: [(_HUGE.clone(),)]),
     "method_forward": Kind(two_methods, lambda: [(_normal(1, 3, 4, 4),)]),
     "method_embed": Kind(two_methods, lambda: [(_normal(2, 16),)], method="embed", same_as="method_forward"),
@@ -177,16 +189,21 @@ KINDS = {
         lambda: [(_normal(2, 5).bfloat16(),)],
         partitioners=_none,
         told=True,
+        quick=False,
     ),
     "half_beside_float": Kind(
         plain(models.Mixed, _one(2, 5)), lambda: [(_normal(2, 5),)], partitioners=_none, told=True
     ),
     "nonfinite": Kind(plain(models.NonFinite, _one(2, 5)), lambda: [(_normal(2, 5),)]),
-    "nonfinite_portable": Kind(plain(models.NonFinite, _one(2, 5)), lambda: [(_normal(2, 5),)], partitioners=_none),
+    "nonfinite_portable": Kind(
+        plain(models.NonFinite, _one(2, 5)), lambda: [(_normal(2, 5),)], partitioners=_none, quick=False
+    ),
     "outputs": Kind(plain(models.Outputs, _nested), lambda: [_nested()]),
     "same_twice": Kind(_row, lambda: [(_normal(1, 16),)] * 2),
     "different": Kind(_row, lambda: [(_normal(1, 16, seed=s),) for s in (1, 2, 3)], same_as="same_twice"),
     "nan_twice": Kind(_row, lambda: [(_WITH_NAN,)] * 2, same_as="same_twice"),
-    "stack": Kind(plain(lambda: models.Stack(4), _one(3, 8)), lambda: [(_normal(3, 8),)]),
-    "stack_portable": Kind(plain(lambda: models.Stack(4), _one(3, 8)), lambda: [(_normal(3, 8),)], partitioners=_none),
+    "stack": Kind(plain(lambda: models.Stack(4), _one(3, 8)), lambda: [(_normal(3, 8),)], quick=False),
+    "stack_portable": Kind(
+        plain(lambda: models.Stack(4), _one(3, 8)), lambda: [(_normal(3, 8),)], partitioners=_none, quick=False
+    ),
 }
