@@ -54,7 +54,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
         metafunc.parametrize("program", RECIPES, indirect=True)
     if "kind" in asked:
-        from tests.kinds.recipes import KINDS
+        from tests.zoo.programs import KINDS
 
         kinds = [pytest.param(name, marks=() if kind.quick else pytest.mark.matrix) for name, kind in KINDS.items()]
         metafunc.parametrize("kind", kinds, indirect=True)

@@ -11,8 +11,8 @@ import pytest
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 KERNELS = ("tests/browser/", "tests/test_notebooks.py")
-_RECIPES = ("programs.py", "kinds/recipes.py")
-_MADE_BY = ("Recipe", "Kind")
+_RECIPES = ("programs.py", "zoo/programs.py")
+_MADE_BY = ("Recipe", "_kind")
 
 
 def _programs() -> Iterator[tuple[str, str]]:
@@ -22,7 +22,9 @@ def _programs() -> Iterator[tuple[str, str]]:
     """
     for file in _RECIPES:
         for node in ast.walk(ast.parse((Path(__file__).parent / file).read_text("utf-8"))):
-            for key, made in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
+            pairs = zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ()
+            pairs = [(node.args[0], node)] if isinstance(node, ast.Call) and node.args else pairs
+            for key, made in pairs:
                 if isinstance(key, ast.Constant) and isinstance(made, ast.Call) and ast.unparse(made.func) in _MADE_BY:
                     name = str(key.value)
                     yield name, next((ast.literal_eval(k.value) for k in made.keywords if k.arg == "same_as"), name)

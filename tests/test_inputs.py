@@ -36,7 +36,7 @@ def _load(program: Made, inputs: Any = None, way: str = "derived") -> etviz.Insp
     given: dict[str, Any] = {kind: program.path(kind) for kind in ("etrecord", "debug_buffer")}
     if way != "handles":
         given["pte"] = program.path("pte") if way == "exact" else program.program / "alone.pte"
-    return etviz.load(program.path("etdump"), **given, inputs=inputs, method=program.kind.method)
+    return etviz.load(program.path("etdump"), **given, inputs=inputs, method=program.recipe.method)
 
 
 @pytest.mark.parametrize("way", ["exact", "derived"])

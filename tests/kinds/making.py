@@ -21,9 +21,10 @@ from torch.utils import _pytree as pytree
 
 import etviz
 from tests import oracles
-from tests.kinds.recipes import KINDS, Inputs, Kind
 from tests.programs import FILES
 from tests.shelf import Shelf
+from tests.zoo.models import Inputs
+from tests.zoo.programs import KINDS, Recipe
 
 Values: TypeAlias = dict[oracles.Key, list[Any]]
 WAYS = ("exact", "derived", "handles")
@@ -61,7 +62,7 @@ class Made:
     """
 
     name: str
-    kind: Kind
+    recipe: Recipe
     program: Path
     folder: Path
     made: Lowering | None = None
@@ -74,7 +75,7 @@ class Made:
     @cached_property
     def runs(self) -> list[Inputs]:
         """Inputs of each execution."""
-        return self.kind.runs()
+        return self.recipe.executions()
 
     @cached_property
     def outputs(self) -> list[list[Any]]:
@@ -89,23 +90,23 @@ class Made:
         if self.made is not None:
             return self.made
         with tempfile.TemporaryDirectory() as folder:
-            return _lower(self.kind, Path(folder))
+            return _lower(self.recipe, Path(folder))
 
     @property
     def edge(self) -> ExportedProgram:
         """The method before `to_executorch()`."""
-        return self.lowering.edge[self.kind.method]
+        return self.lowering.edge[self.recipe.method]
 
     @property
     def emitted(self) -> ExportedProgram:
         """Afterwards."""
-        return self.lowering.manager.exported_program(self.kind.method)
+        return self.lowering.manager.exported_program(self.recipe.method)
 
     @property
     def plan(self) -> ExecutionPlan:
         """What upstream emitted for the runtime."""
         plans = self.lowering.manager.executorch_program.execution_plan
-        return next(plan for plan in plans if plan.name == self.kind.method)
+        return next(plan for plan in plans if plan.name == self.recipe.method)
 
     @cached_property
     def _loaded(self) -> dict[str, etviz.Inspection]:
@@ -125,7 +126,7 @@ class Made:
         if way != "handles":
             given["pte"] = self.path("pte") if way == "exact" else self.program / "alone.pte"
         return etviz.load(
-            self.path("etdump"), **given, inputs=self.runs, method=self.kind.method, introduced=introduced
+            self.path("etdump"), **given, inputs=self.runs, method=self.recipe.method, introduced=introduced
         )
 
     @cached_property
@@ -137,11 +138,11 @@ class Made:
     def truth(self) -> list[Truth]:
         """Each execution, with the state that the one before it left."""
         state: dict[str, Any] = {}
-        logs = [] if self.kind.told else oracles.executions(self.folder)
+        logs = [] if self.recipe.told else oracles.executions(self.folder)
         found = []
         for run, inputs in enumerate(self.runs):
             reference, results = _evaluate(self.edge, inputs, state)
-            runtime = self._told(run) if self.kind.told else oracles.runtime_values(self, logs[run])
+            runtime = self._told(run) if self.recipe.told else oracles.runtime_values(self, logs[run])
             found.append(Truth(runtime, reference, results))
         return found
 
@@ -178,29 +179,29 @@ def make(name: str, shelf: Shelf, others: Callable[[str], Made]) -> Made:
     return Made(name, kind, program, folder, next(iter(lowered), None), base)
 
 
-def _lower(kind: Kind, folder: Path) -> Lowering:
+def _lower(kind: Recipe, folder: Path) -> Lowering:
     """Export, lower and save."""
     with torch.random.fork_rng(), torch.enable_grad():
         torch.manual_seed(0)
-        programs = kind.programs()
-    edge = to_edge_transform_and_lower(programs, partitioner=kind.partitioners(), generate_etrecord=True)
+        programs = kind.methods()
+    edge = to_edge_transform_and_lower(programs, partitioner=kind.partitioner(), generate_etrecord=True)
     before = {method: copy.deepcopy(edge.exported_program(method)) for method in edge.methods}
     manager = edge.to_executorch()
     manager.save(str(folder / FILES["pte"]))
     shutil.copy(folder / FILES["pte"], folder / "alone.pte")
     etrecord = manager.get_etrecord()
-    etrecord.update_representative_inputs(kind.runs()[0])
+    etrecord.update_representative_inputs(kind.executions()[0])
     etrecord.save(str(folder / FILES["etrecord"]))
     etviz.record(edge, manager, folder / FILES["record"])
     return Lowering(before, manager)
 
 
-def _run(pte: Path, kind: Kind, folder: Path) -> None:
+def _run(pte: Path, kind: Recipe, folder: Path) -> None:
     """Execute, all runs into one ETDump."""
     program = Runtime.get().load_program(pte, enable_etdump=True, debug_buffer_size=1 << 20)
     entry: Any = program.load_method(kind.method)
     outputs = []
-    for inputs in kind.runs():
+    for inputs in kind.executions():
         found = entry.execute(pytree.tree_leaves(inputs))
         outputs.append([value.clone() if isinstance(value, torch.Tensor) else value for value in found])
     torch.save(outputs, folder / "outputs.pt")

@@ -146,7 +146,7 @@ def test_a_weight_of_a_kernel_that_differs_is_named(made: Callable[[str], Made],
 
 
 def _conv_net() -> torch.nn.Module:
-    from tests.kinds.models import ConvNet
+    from tests.zoo.small import ConvNet
 
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -18,9 +18,9 @@ import etviz
 from etviz.errors import UsageError
 from tests import scheduling
 from tests.kinds.making import WAYS, Made
-from tests.kinds.recipes import KINDS
 from tests.oracles import same
 from tests.programs import RECIPES
+from tests.zoo.programs import KINDS
 
 GROUPED = "grouped with instruction"
 Place = tuple[int, int, int]
@@ -107,7 +107,7 @@ def test_processes_are_given_the_tests_by_these_names() -> None:
 
 def test_every_logged_value_is_compared(kind: Made) -> None:
     found = kind.load("exact")
-    if kind.kind.told:
+    if kind.recipe.told:
         assert set(found.coverage["status"]) == {"compared"}
     else:
         assert set(rows(found)) == places(kind)
@@ -170,7 +170,7 @@ def assert_same_introduced(found: Any, expected: Any, value: torch.Tensor, where
 def test_final_outputs(kind: Made, way: str) -> None:
     """Plain numbers, lists, booleans and empty tensors are final outputs like any other."""
     found = kind.load(way).outputs
-    if way == "handles" and kind.kind.told:
+    if way == "handles" and kind.recipe.told:
         return
     for run, results in enumerate(kind.outputs):
         block = sorted(found["event_block"].unique())[run]

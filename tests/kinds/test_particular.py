@@ -17,8 +17,9 @@ import etviz
 from etviz.comparison.exact import compare_exact
 from etviz.evaluation.evaluator import Evaluator
 from tests import oracles
-from tests.kinds import models, recipes
 from tests.kinds.making import Made
+from tests.zoo import small
+from tests.zoo.programs import openvino
 
 Programs = Callable[[str], Made]
 
@@ -68,7 +69,7 @@ def test_value_without_reference_is_described_alone(made: Programs) -> None:
 def _first_layer(x: Tensor) -> tuple[Any, Any]:
     """What the first linear layer of a dynamically quantized gives, by NumPy: with that quantization, and without."""
     torch.manual_seed(0)
-    layer = models.Feed().first
+    layer = small.Feed().first
     weight, bias = (p.detach().double().numpy() for p in (layer.weight, layer.bias))
     step = np.abs(weight).max(1, keepdims=True) / 127
     weight = np.clip(np.round(weight / step), -127, 127) * step
@@ -152,7 +153,7 @@ def test_inside_of_a_delegate_of_openvino(made: Programs) -> None:
     inside = program.load_own("exact").zoom(0)
     assert inside.faithful is True
     torch.manual_seed(0)
-    model, expected = models.ConvNet().eval(), [program.runs[0][0]]
+    model, expected = small.ConvNet().eval(), [program.runs[0][0]]
     with torch.no_grad():
         for step in (model.first, torch.relu, model.second, torch.relu, lambda x: x.flatten(1), model.head):
             expected.append(step(expected[-1]))
@@ -167,9 +168,9 @@ def test_inside_of_a_delegate_of_openvino(made: Programs) -> None:
 
 def test_two_delegates_of_one_model(tmp_path: Path) -> None:
     """XNNPACK and OpenVINO in one Comparison: the final outputs are joined, and each has its own error."""
-    partitioners = {"xnnpack": [XnnpackPartitioner()], "openvino": recipes.openvino()}
+    partitioners = {"xnnpack": [XnnpackPartitioner()], "openvino": openvino()}
     torch.manual_seed(0)
-    model, inputs = models.ConvNet().eval(), (torch.randn(1, 3, 4, 4),)
+    model, inputs = small.ConvNet().eval(), (torch.randn(1, 3, 4, 4),)
     runs = {
         name: etviz.debug(model, inputs, partitioner=chosen, workdir=tmp_path / name)
         for name, chosen in partitioners.items()
