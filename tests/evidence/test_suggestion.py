@@ -69,6 +69,12 @@ def _rmse(outputs: Sequence[Sequence[Tensor]], expected: Sequence[Tensor]) -> fl
     return float(np.mean(errors))
 
 
+def _decibels(outputs: Sequence[Sequence[Tensor]], expected: Sequence[Tensor]) -> float:
+    """Of the mean ratio of noise to signal."""
+    pairs = [(o[0].double(), e.double()) for o, e in zip(outputs, expected, strict=True)]
+    return -10 * math.log10(np.mean([float((o - e).square().sum() / e.square().sum()) for o, e in pairs]))
+
+
 def test_culprits_that_only_help_together_are_found_together(suggestion: etviz.Suggestion) -> None:
     assert suggestion
     assert set(suggestion.operators) == {"linear", "linear_1"}
@@ -227,6 +233,8 @@ def test_sweep_puts_variants_side_by_side(fragile: tuple[nn.Module, list[tuple[T
     for name, variant in sweep.variants.items():
         again = execute(variant.subject.pte, inputs).outputs
         assert table.loc[name, "rmse"] == pytest.approx(_rmse(again, expected), rel=1e-4, abs=1e-9)
+        if name != "portable":  # whose outputs may be equal
+            assert table.loc[name, "sqnr_db"] == pytest.approx(_decibels(again, expected), abs=1e-3)
         assert table.loc[name, "size_bytes"] == variant.subject.pte.stat().st_size
     assert table["rmse"].iloc[:3].argsort().tolist() == [0, 2, 1]
     assert table.loc["portable", "close"] == 1.0

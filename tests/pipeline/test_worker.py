@@ -387,3 +387,17 @@ def test_a_zoom_in_an_ascii_locale(executed: Callable[[str], Executed]) -> None:
     encoding, rows = done.stdout.split()[-2:]
     assert encoding == "ANSI_X3.4-1968"
     assert int(rows) > 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux hands the parent's peak to a new process")
+def test_the_peak_of_a_process_is_its_own() -> None:
+    """A parent that once held 600 MB leaves its child all memory that the child may take."""
+    child = "from etviz.pipeline.service import _peak; print(_peak())"
+    parent = f"""
+        import subprocess, sys
+        held = bytes(1) * (600 << 20)
+        del held
+        sys.exit(subprocess.run([sys.executable, "-c", {child!r}]).returncode)
+    """
+    ran = subprocess.run([sys.executable, "-c", textwrap.dedent(parent)], capture_output=True, text=True, check=True)
+    assert 0 < int(ran.stdout) < 600 << 20
