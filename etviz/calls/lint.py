@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
+from torch.utils import _pytree as pytree
 
 from etviz.artifacts.call_file import CallLog, RecordedCall, read_calls
 from etviz.artifacts.program.program import read_program
@@ -77,8 +78,6 @@ class Form:
 
 
 def _flat(arguments: Any) -> tuple[list[str], list[Any]]:
-    from torch.utils import _pytree as pytree
-
     leaves, _ = pytree.tree_flatten_with_path(tuple(arguments))
     return [str(getattr(path[-1], "key", getattr(path[-1], "idx", ""))) for path, _ in leaves], [
         value for _, value in leaves

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
+from torch.export import ExportedProgram
 from tqdm.auto import tqdm
 
 from etviz.artifacts.files import check_target, whole_file
@@ -24,7 +25,6 @@ from etviz.upstream.executorch import quietly
 if TYPE_CHECKING:
     import pandas as pd
     from executorch.exir import ExecutorchProgramManager
-    from torch.export import ExportedProgram
 
     from etviz.artifacts.files import PathLike
     from etviz.artifacts.program.bundled_program import BundledProgram, BundledValue
@@ -82,8 +82,6 @@ def bundle(
     ArtifactError
         If the file can't be written.
     """
-    from torch.export import ExportedProgram
-
     check_target(path, "the bundle")
     sets = _sets(inputs, "inputs")
     given = _sets(expected, "expected") if expected is not None else None

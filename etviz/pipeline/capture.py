@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
+from torch.export import ExportedProgram
 
 from etviz.errors import UsageError
 from etviz.graph.from_export import is_exported_operator
@@ -27,7 +28,7 @@ from etviz.upstream.operators import is_mutable, operator_overload, python_opera
 
 if TYPE_CHECKING:
     from executorch.exir import ExecutorchProgramManager
-    from torch.export import ExportedProgram, ExportGraphSignature
+    from torch.export import ExportGraphSignature
 
     from etviz.upstream.executorch import FxNode
 
@@ -180,9 +181,7 @@ def _capture_loop(
 
 def _written_by(value: Any) -> Any:
     """Emission lets `getitem` read the allocated list instead of the call that fills it."""
-    from torch.fx import Node as FxNode
-
-    if isinstance(value, FxNode) and et.is_allocation(value):
+    if isinstance(value, fx.Node) and et.is_allocation(value):
         return next((user for user in value.users if value in user.kwargs.values()), value)
     return value
 
@@ -286,8 +285,6 @@ def _after_loop(node: Node, instructions: list[str], position: int) -> int:
 def check_reference(
     reference: ExportedProgram | Mapping[str, ExportedProgram] | None, methods: list[str]
 ) -> dict[str, ExportedProgram]:
-    from torch.export import ExportedProgram
-
     if reference is None:
         return {}
     if not isinstance(reference, Mapping):

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 from tqdm.auto import tqdm
 
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
-    from torch.export import ExportedProgram
-
 logger = logging.getLogger(__name__)
 
 _FEW = 8
@@ -112,8 +111,6 @@ def lower(
 
 
 def _check_arguments(model: Any, reference: Any, example_inputs: Any, partitioner: Any) -> None:
-    from torch.export import ExportedProgram
-
     for name, given in (("model", model), *([("reference", reference)] if reference is not None else [])):
         if not isinstance(given, (torch.nn.Module, ExportedProgram)):
             raise UsageError(f"{name} must be an nn.Module or an ExportedProgram, found {type(given).__name__}")
@@ -177,8 +174,6 @@ def _given(inputs: tuple[Any, ...]) -> str:
 def export(
     model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...], *, strict: bool, what: str = "model"
 ) -> ExportedProgram:
-    from torch.export import ExportedProgram
-
     if isinstance(model, ExportedProgram):
         return model
     try:

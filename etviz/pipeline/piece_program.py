@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from etviz.artifacts.program.payload import Payload
 from etviz.artifacts.program.xnnpack_payload import changes, pack_graph, unpack
@@ -136,8 +137,6 @@ def edge_program(
 
 
 def _built(graph: Graph, state: Mapping[str, torch.Tensor], inputs: Sequence[Any]) -> _Builder:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     builder = _Builder(torch.fx.Graph())
     for name, value in state.items():

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch.export import ExportedProgram
 from tqdm.auto import tqdm
 
 from etviz.artifacts.files import make_folder, whole_file
@@ -40,8 +41,6 @@ from etviz.upstream.program_file import ProgramFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from torch.export import ExportedProgram
 
     from etviz.artifacts.files import PathLike
     from etviz.artifacts.program.program import Instruction
@@ -140,8 +139,6 @@ def probe(
     LoweringError
         If upstream refuses the model.
     """
-    from torch.export import ExportedProgram
-
     how = lowering(recipe, partitioner=partitioner, quantizer=None, calibration=None, strict=True)
     allowed = parse_size(budget)
     temporary = None

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import torch
+from torch._guards import TracingContext, tracing
 
 from etviz.artifacts.buffers import LARGE, Buffers
 from etviz.artifacts.files import MappedFile, Residency, as_file, check_unchanged, open_archive, stored_bytes
@@ -33,8 +34,6 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
     """Tensors saved with `torch.save`, as read-only views; unaligned ones are copied on each access."""
 
     def __init__(self, data: memoryview, path: str, member: str) -> None:
-        from torch._guards import TracingContext, tracing
-
         self._path, self._member, self._data = path, member, data
         self._residency = Residency(data)
         _check_archive(data, path, member)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch.export import ExportedProgram
 
 from etviz.comparison.exact import compare_exact
 from etviz.comparison.gap import Gap, Keeper
@@ -33,8 +34,6 @@ from etviz.graph.uses import Key, operators
 from etviz.tensors.metrics import NAN
 
 if TYPE_CHECKING:
-    from torch.export import ExportedProgram
-
     from etviz.comparison.gap import ExecutionGaps, Run
     from etviz.evaluation.replay import Replay
 
@@ -155,8 +154,6 @@ def _insert(graph: Graph, copy: Node, readers: Sequence[Node]) -> None:
 
 
 def exported(model: Any, inputs: Sequence[Any]) -> ExportedProgram:
-    from torch.export import ExportedProgram
-
     from etviz.pipeline.lower import LoweringError, export
 
     if isinstance(model, ExportedProgram):
@@ -367,8 +364,6 @@ def other_reference(
     replay: Replay, reference: Any, method: str, example: Sequence[Any] = ()
 ) -> OtherReference | OwnModel | OwnOutputs:
     """A stage's name, a model, or the outputs of each execution; `example` has arguments to export the model with."""
-    from torch.export import ExportedProgram
-
     if isinstance(reference, str):
         return OtherReference(replay, reference, method)
     if isinstance(reference, (torch.nn.Module, ExportedProgram)):
