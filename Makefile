@@ -76,7 +76,7 @@ test: install chromium .venv-tosa/.etviz-installed ## run the Python, TypeScript
 	@failed=; \
 	export PYTHONDONTWRITEBYTECODE=; \
 	npm run --silent typecheck & types=$$!; \
-	.venv-tosa/bin/python -m pytest -q -m 'not slow and not matrix' tests/vendors & tosa=$$!; \
+	.venv-tosa/bin/python -m pytest -q -p no:cacheprovider -m 'not slow and not matrix' tests/vendors & tosa=$$!; \
 	npm test --silent || failed="$$failed vitest"; \
 	wait $$types || failed="$$failed typecheck"; \
 	wait $$tosa || failed="$$failed tosa"; \
@@ -88,7 +88,7 @@ test-matrix: install chromium .venv-tosa/.etviz-installed ## run what `make test
 	@failed=; \
 	export PYTHONDONTWRITEBYTECODE=; \
 	$(call PYTEST,matrix and not hosts) || failed="$$failed pytest"; \
-	.venv-tosa/bin/python -m pytest -m 'matrix and not slow' tests/vendors || failed="$$failed tosa"; \
+	.venv-tosa/bin/python -m pytest -p no:cacheprovider -m 'matrix and not slow' tests/vendors || failed="$$failed tosa"; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 lint: install ## ruff, pyright, tsc and the flow of imports
