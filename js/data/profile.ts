@@ -50,8 +50,8 @@ export function profileOf(payload: Payload, shown: Iterable<number> | null = nul
     Number(zooms.isInner(b)) - Number(zooms.isInner(a)) ||
     (zooms.isInner(a) ? 0 : (output[a] || 0) - (output[b] || 0)) ||
     a - b;
-  const all = shown ?? Int32Array.from({ length: compared }, (_, row) => row);
-  const rows = Int32Array.from(all).filter((row) => row < compared && unused[row] === 0);
+  const all = shown ? Int32Array.from(shown) : new Int32Array(compared).map((_, row) => row);
+  const rows = all.filter((row) => row < compared && unused[row] === 0);
   if (rows.some((row, k) => k > 0 && before(rows[k - 1], row) > 0)) rows.sort(before);
   const places = new Int32Array(payload.rows).fill(-1);
   const runs: number[] = [];

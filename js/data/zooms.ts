@@ -59,14 +59,16 @@ export function decodeZooms(
     const calls = new Map<string, number[]>();
     for (let row = 0; row < wire.rows; row++) {
       if (textAt(kinds, row) !== kind) continue;
-      const rows = calls.get(callOf(row)) ?? [];
-      calls.set(callOf(row), rows);
-      rows.push(row);
+      const call = callOf(row);
+      const rows = calls.get(call);
+      if (rows) rows.push(row);
+      else calls.set(call, [row]);
     }
     return calls;
   };
-  const inner = rowsByCall("inner");
-  const outputs = rowsByCall("delegate");
+  const looked = (wire.zooms ?? []).length > 0;
+  const inner = looked ? rowsByCall("inner") : new Map<string, number[]>();
+  const outputs = looked ? rowsByCall("delegate") : inner;
   const zooms = new Map<number, Zoom>();
   const around = new Map<number, number>();
   for (const { row, faithful, deviation, message } of wire.zooms ?? []) {

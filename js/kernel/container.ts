@@ -80,7 +80,10 @@ export function readContainer(bytes: Uint8Array): Report {
 /** The same values, bit for bit, as the kernel left out. */
 function evenlySpaced(first: number, last: number, count: number): Float64Array<ArrayBuffer> {
   const step = (last - first) / (count - 1);
-  return Float64Array.from({ length: count }, (_, k) => (k === count - 1 ? last : first + k * step));
+  const values = new Float64Array(count);
+  for (let k = 0; k < count - 1; k++) values[k] = first + k * step;
+  values[count - 1] = last;
+  return values;
 }
 
 function fromBase64(base64: string): Uint8Array<ArrayBuffer> {

@@ -34,6 +34,7 @@ export function usePicture(
 ): [RefObject<HTMLCanvasElement | null>, RefObject<HTMLSpanElement | null>] {
   const canvas = useRef<HTMLCanvasElement>(null);
   const probe = useRef<HTMLSpanElement>(null);
+  const due = useRef<(() => void) | null>(null);
   const paint = (): void => {
     const context = canvas.current?.getContext("2d");
     if (!canvas.current || !probe.current || !context) return;
@@ -43,7 +44,14 @@ export function usePicture(
     context.scale(ratio, ratio);
     draw(context, paints(probe.current));
   };
-  useLayoutEffect(paint, [width, height, what]);
+  useLayoutEffect(() => {
+    // Before the browser paints, but after a rendering with the width that was just measured: once for both.
+    due.current = paint;
+    queueMicrotask(() => {
+      due.current?.();
+      due.current = null;
+    });
+  }, [width, height, what]);
   useLayoutEffect(() => {
     // Another theme is another colour of the text: hosts say it by an attribute of the page, or the system does.
     const dark = globalThis.matchMedia?.("(prefers-color-scheme: dark)");

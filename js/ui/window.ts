@@ -96,7 +96,7 @@ export interface WindowedList {
 export function useWindow(count: number, rowHeight: number, above = 0, pages = false): WindowedList {
   const held = useRef<HTMLElement | null>(null);
   const wanted = useRef(-1);
-  const [drawn, setDrawn] = useState(() => ({ ...windowOf(0, UNMEASURED_HEIGHT, rowHeight, count), first: 0, bar: 0 }));
+  const [drawn, setDrawn] = useState({ start: 0, end: 0, first: 0, bar: 0 }); // nothing before it is measured
   const element = (): HTMLElement | null => held.current;
 
   const viewHeight = (): number => Math.max(0, (held.current?.clientHeight ?? 0) - above);
