@@ -20,11 +20,11 @@ from etviz.graph.labels import with_cells
 from etviz.graph.loops import AFTER_ROUND, APPEND, COPY, RESET, ROUNDS, TAKE, begin, make_body
 from etviz.graph.quantize_ops import spread_scales
 from etviz.graph.state_threading import Written, thread_state, written_by
+from etviz.pipeline.functional import functional
 from etviz.upstream import executorch as et
 from etviz.upstream import operators as ops
-from etviz.upstream.executorch import quietly
 from etviz.upstream.libraries import is_users
-from etviz.upstream.operators import is_mutable, operator_overload, python_operator
+from etviz.upstream.operators import operator_overload
 
 if TYPE_CHECKING:
     from executorch.exir import ExecutorchProgramManager
@@ -302,21 +302,5 @@ def check_reference(
 
 
 def capture_reference(program: ExportedProgram, method: str, constants: dict[str, torch.Tensor]) -> Graph:
-    """Weights are added to `constants` as ``reference/<method>//<name>``.
-
-    In-place changes become functional, which takes seconds on large models; `Node.origin` keeps the exported name.
-    """
-    if not _is_functional(program):
-        with quietly():
-            program = program.run_decompositions({})
-    return capture_program(program, method, f"reference/{method}/", constants)
-
-
-def _is_functional(program: ExportedProgram) -> bool:
-    for node in program.graph.nodes:
-        if node.op != "call_function":
-            continue
-        overload = operator_overload(node.target)
-        if python_operator(node.target) is None and (overload is None or is_mutable(overload)):
-            return False
-    return True
+    """Weights are added to `constants` as ``reference/<method>//<name>``; `Node.origin` keeps the exported name."""
+    return functional(capture_program(program, method, f"reference/{method}/", constants))

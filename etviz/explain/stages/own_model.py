@@ -25,12 +25,12 @@ from etviz.evaluation.replay import question
 from etviz.evaluation.spill import SpillFile
 from etviz.explain.stages.against import OtherReference, without_reference
 from etviz.explain.stages.alignment import align, left_out, put_in_between
-from etviz.explain.stages.functional import functional
 from etviz.explain.stages.ladder import agree
 from etviz.explain.stages.stages import EXPORTED, LOWERED, NO_PARTNER, QUANTIZED, ProgramForm, Stage, Stages
 from etviz.graph.ir import Graph, Node, Ref, map_arg
 from etviz.graph.quantize_ops import is_conversion
 from etviz.graph.uses import Key, operators
+from etviz.pipeline.functional import functional
 from etviz.tensors.metrics import NAN
 
 if TYPE_CHECKING:

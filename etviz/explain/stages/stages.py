@@ -22,12 +22,12 @@ from etviz.evaluation.spill import SpillFile
 from etviz.evaluation.values import Value, flat_values
 from etviz.explain.stages.alignment import align
 from etviz.explain.stages.exported_operators import OperatorValues, find_partners
-from etviz.explain.stages.functional import functional
 from etviz.graph.inline import inline
 from etviz.graph.ir import Node
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.quantize_ops import Grid, grid_of, is_dequantize, is_quantize
 from etviz.graph.uses import Key
+from etviz.pipeline.functional import functional
 from etviz.tensors.metrics import Noise
 
 if TYPE_CHECKING:

@@ -104,7 +104,7 @@ class _State:
 
 def _bound(node: Node) -> dict[str, Any]:
     names = _roles(node.target)[0] if node.args else ()
-    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    return {**dict(zip(names, node.args, strict=False)), **node.kwargs, "": None}
 
 
 def _role(target: str, *, write: bool) -> str:
