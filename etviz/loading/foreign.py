@@ -18,7 +18,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -109,7 +109,8 @@ class Foreign:
 
     def _run(self, request: dict[str, Any], seconds: float, names: _ParentNames) -> dict[str, Any]:
         try:
-            return WORKER.run(request, seconds, called=lambda call: names.call(call, Path(request["folder"])))
+            called = partial(names.call, folder=Path(request["folder"]))
+            return WORKER.run(request, seconds, called=called, setting="etviz.options.isolation_seconds")
         except ExecutionError as error:
             problem = (
                 "This machine did not write these files, so a separate process evaluates them, and that failed: "

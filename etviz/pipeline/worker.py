@@ -93,13 +93,14 @@ class Worker:
         progress: Callable[[int], None] | None = None,
         cancel: threading.Event | None = None,
         called: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        setting: str = "timeout=",
     ) -> dict[str, Any]:
-        """`ExecutionError` if the process fails, takes too long, or `cancel` is set."""
+        """`ExecutionError` if the process fails, takes too long (by this setting), or `cancel` is set."""
         child = self._take()
         try:
             own = {"libraries": users_libraries(), "path": [str(Path(place).absolute()) for place in sys.path]}
             limit = DEFAULT_TIMEOUT if timeout is None else timeout
-            answer = child.ask({**own, **request}, limit, progress, cancel, called)
+            answer = child.ask({**own, **request}, limit, progress, cancel, called, setting)
         except BaseException:
             child.end()
             raise
@@ -182,6 +183,7 @@ class _Child:
         progress: Callable[[int], None] | None,
         cancel: threading.Event | None,
         called: Callable[[dict[str, Any]], dict[str, Any]] | None,
+        setting: str,
     ) -> dict[str, Any]:
         end = time.monotonic() + limit
         self._send(request)
@@ -190,7 +192,7 @@ class _Child:
             if cancel is not None and cancel.is_set():
                 raise ExecutionError("The run was cancelled")
             if left <= 0:
-                raise self._too_slow(limit)
+                raise self._too_slow(limit, setting)
             reply = self._reply(min(_PATIENCE, left))
             if reply.get("unloadable"):
                 raise UsageError(f"libraries: {reply['unloadable']}; {NAME_A_LIBRARY}")
@@ -222,9 +224,9 @@ class _Child:
         self._reader.join(_LAST_WORDS)
         self._connection.close()
 
-    def _too_slow(self, limit: float) -> ExecutionError:
+    def _too_slow(self, limit: float, setting: str) -> ExecutionError:
         return ExecutionError(
-            f"The run did not end within {limit:g} s and was stopped; give a longer timeout= if it needs one",
+            f"The run did not end within {limit:g} s and was stopped; give a longer {setting} if it needs one",
             None,
             self._lines[-KEPT_LINES:],
         )
