@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.graph.inline import WRAPS, changes_nothing, unwrap
 from etviz.graph.ir import MAX_DEPTH, WHOLE, Graph, Input, Json, Meta, Node, Ref, Tag, unfolds_too_far
 from etviz.graph.ir_json import MalformedGraphError, check_references, shallow
 from etviz.graph.labels import with_cells
@@ -81,6 +82,8 @@ def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, tak
     if (loop := _LOOPS.get(_short(str(data["target"])))) is not None:
         _read_loop(graph, data, metas, depth, loop)
         return
+    if _short(str(data["target"])) in WRAPS and _read_wrapped(graph, data, depth):
+        return
     names = [name for output in data["outputs"] for name in _output_names(output)]
     kwargs = {str(item["name"]): _argument(item["arg"], graph, depth) for item in data["inputs"]}
     target = _short(str(data["target"]))
@@ -93,7 +96,7 @@ def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, tak
         kwargs=kwargs,
         outputs=tuple(metas.get(name) for name in names),
         handles=_handles(metadata.get("debug_handle")),
-        origin=_origin(metadata.get("from_node"), names[0] if names else ""),
+        origin=_origin(metadata.get("from_node"), str(data.get("name") or "") or (names[0] if names else "")),
         stack=with_cells(str(metadata.get("stack_trace") or "")),
         module=shallow(_module(metadata.get("nn_module_stack"))),
     )
@@ -164,6 +167,21 @@ def _read_loop(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, tar
     node = Node(f"{own}{WHOLE}", target, args, outputs=outputs, subgraphs=(key,))
     node.handles = _handles((data.get("metadata") or {}).get("debug_handle"))
     graph.nodes += [*first, node, *items(node, names, outputs)]
+
+
+def _read_wrapped(graph: Graph, data: Json, depth: int) -> bool:
+    """Add the operators of a wrapped graph as if nothing wrapped them; False under autocast, which changes them."""
+    others = dict(graph.subgraphs)
+    given = [_argument(item["arg"], graph, depth) for item in data["inputs"]]
+    at = next((at for at, item in enumerate(given) if isinstance(item, Tag) and item.kind == "graph"), -1)
+    if at < 0:
+        raise MalformedGraphError(f"a {data['target']} node has no graph")
+    if not changes_nothing(_short(str(data["target"])), given):
+        return False
+    inner, names = graph.subgraphs[given[at].value], [name for out in data["outputs"] for name in _output_names(out)]
+    graph.subgraphs = others
+    unwrap(graph, inner, given[at + 1 :], names, f"{names[0] if names else inner.name}/")
+    return True
 
 
 def _python(target: str) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from etviz.graph.ir import Graph, Ref, map_arg
+from etviz.graph.ir import Graph, Node, Ref, map_arg
 from etviz.graph.uses import Key, item_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(slots=True)
@@ -65,6 +68,38 @@ def _enter(flat: Inlined, inner: Graph, prefix: str, args: tuple[Any, ...]) -> l
             flat.graph.inputs.append(replace(item, name=prefix + item.name))
     _copy(flat, inner, prefix, names)
     return [_renamed(out, names) for out in inner.outputs]
+
+
+WRAPS: Final = ("higher_order.wrap_with_set_grad_enabled", "higher_order.wrap_with_autocast")
+"""They run a graph under flags, which stand before the graph and its operands."""
+
+
+def changes_nothing(target: str, flags: Sequence[Any]) -> bool:
+    """Whether gradients are kept changes no value, and neither does autocast that is off."""
+    return target == WRAPS[0] or flags[2] is False
+
+
+def unwrap(graph: Graph, inner: Graph, given: Sequence[Any], names: Sequence[str], prefix: str) -> None:
+    """Add a wrapped graph's nodes to the graph around it; its outputs get the `names`, its other nodes the prefix."""
+    found: dict[str, Any] = dict(zip((item.name for item in inner.inputs if item.kind == "user"), given, strict=True))
+    constants = [item for item in inner.inputs if item.kind != "user"]
+    graph.inputs += [replace(item, name=prefix + item.name) for item in constants]
+    found |= {item.name: Ref(prefix + item.name) for item in constants}
+    own: dict[str, str] = {}
+    for name, out in zip(names, inner.outputs, strict=True):
+        if isinstance(out, Ref) and out.name not in found:
+            own.setdefault(out.name, name)
+    metas = {node.name: node.outputs for node in inner.nodes} | {item.name: (item.meta,) for item in inner.inputs}
+    found |= {node.name: Ref(own.get(node.name, prefix + node.name)) for node in inner.nodes}
+    for node in inner.nodes:
+        args, kwargs = tuple(_renamed(node.args, found)), _renamed(node.kwargs, found)
+        subgraphs = tuple(prefix + name for name in node.subgraphs)
+        graph.nodes.append(replace(node, name=found[node.name].name, args=args, kwargs=kwargs, subgraphs=subgraphs))
+    graph.subgraphs |= {prefix + name: part for name, part in inner.subgraphs.items()}
+    for name, out in zip(names, inner.outputs, strict=True):
+        if (value := _renamed(out, found)) != Ref(name):
+            outputs = metas.get(out.name, ()) if isinstance(out, Ref) else ()
+            graph.nodes.append(Node(name, "aten.alias.default", (value,), outputs=outputs))
 
 
 def _renamed(value: Any, names: dict[str, Any]) -> Any:

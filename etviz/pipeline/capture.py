@@ -6,7 +6,7 @@ Out variants map back to functional operators one to one, and every instruction 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +15,7 @@ from torch.export import ExportedProgram
 
 from etviz.errors import UsageError
 from etviz.graph.from_export import is_exported_operator
+from etviz.graph.inline import unwrap
 from etviz.graph.ir import CONTROL, LOOPS, Graph, Input, Meta, Node, Ref, Tag
 from etviz.graph.labels import with_cells
 from etviz.graph.loops import AFTER_ROUND, APPEND, COPY, RESET, ROUNDS, TAKE, begin, make_body
@@ -95,7 +96,7 @@ def _capture_mutations(graph: Graph, signature: ExportGraphSignature, prefix: st
 
 
 def _capture_graph(module: torch.fx.GraphModule, name: str, prefix: str, constants: dict[str, torch.Tensor]) -> Graph:
-    graph = Graph(name)
+    graph, taken = Graph(name), set[str]()
     for node in module.graph.nodes:
         if node.op == "placeholder":
             graph.inputs.append(Input(node.name, "user", meta=_meta(node.meta.get("val"))))
@@ -106,7 +107,9 @@ def _capture_graph(module: torch.fx.GraphModule, name: str, prefix: str, constan
             _capture_attribute(node, graph, prefix, constants)
         elif (loop := ops.loop(node)) is not None:
             graph.nodes += _capture_loop(module, node, loop, graph, prefix, constants)
-        elif not et.is_allocation(node):
+        elif (wrapped := ops.wrapped(node)) is not None:
+            taken.update(_capture_wrapped(module, node, wrapped, graph, prefix, constants))
+        elif node.name not in taken and not et.is_allocation(node):
             graph.nodes.append(_capture_call(module, node, graph, prefix, constants))
     spread_scales(graph)
     return graph
@@ -156,6 +159,24 @@ def _capture_call(module: Any, fx: FxNode, graph: Graph, prefix: str, constants:
         node.target = "getitem" if python == "py.getitem" else python or f"unknown.{fx.target}"
         node.args = tuple(_argument(_written_by(arg)) for arg in fx.args)
     return node
+
+
+def _capture_wrapped(
+    module: Any,
+    fx: FxNode,
+    wrapped: tuple[str, Sequence[Any]],
+    graph: Graph,
+    prefix: str,
+    constants: dict[str, Any],
+) -> list[str]:
+    """Returns the names of the nodes that took the results."""
+    (name, given), own = wrapped, f"{fx.name}/"
+    inner = _capture_graph(getattr(module, name), name, f"{prefix}{own}", constants)
+    names = [f"{fx.name}.{at}" for at in range(len(inner.outputs))]
+    for user in fx.users:
+        names[user.args[1]] = user.name
+    unwrap(graph, inner, [_argument(item) for item in given], names, own)
+    return names
 
 
 def _capture_loop(

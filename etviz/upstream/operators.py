@@ -11,12 +11,13 @@ import importlib
 import operator
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.graph.inline import WRAPS, changes_nothing
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.upstream.executorch import FxNode
 from etviz.upstream.libraries import load_operator_library
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import torch
 
@@ -127,6 +128,15 @@ def loop(node: FxNode) -> tuple[str, str, tuple[Any, Any, Any]] | None:
         body, carries, rows, operands = node.args
         return "scan", str(body.target), (carries, rows, operands)
     return None
+
+
+def wrapped(node: FxNode) -> tuple[str, Sequence[Any]] | None:
+    """The graph, and its operands, of a call that only runs it under flags which change no value."""
+    target = f"higher_order.{getattr(node.target, '__name__', '')}"
+    if target not in WRAPS or not changes_nothing(target, node.args):
+        return None
+    at = next(at for at, item in enumerate(node.args) if getattr(item, "op", "") == "get_attr")
+    return str(node.args[at].target), node.args[at + 1 :]
 
 
 _DIM_ORDER_KERNELS: Final = {
