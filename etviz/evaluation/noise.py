@@ -69,7 +69,7 @@ to 30 bits, so values up to 2‚Å∑ steps miss the middle of two steps by up to 2‚Å
 add to it. At 1e-4 the noise of deep networks is three quarters of that at 1e-3.
 """
 PASSES: Final = 5
-"""Maximum number of perturbed lanes. More of them cost time; fewer widen the noise of single numbers (by 24 for 2)."""
+"""Maximum number of perturbed lanes. More of them cost time; fewer widen the noise of single numbers (by 105 for 2)."""
 _CHAINED: Final = 2
 """The same for operators whose values were not logged in large programs: every evaluation computes them."""
 _SMALL: Final = 1 << 19
