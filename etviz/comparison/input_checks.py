@@ -7,25 +7,28 @@ reference's bit for bit. For other inputs, the first kernels must roughly agree 
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from etviz.comparison.gap import COMPARED, MISMATCH
+from etviz.comparison.gap import COMPARED, DIFFERENT, MISMATCH
 from etviz.graph.ir import Graph, Input, Ref
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from etviz.artifacts.etdump.runtime_log import RuntimeLog
     from etviz.comparison.gap import ExecutionGaps, Gap
     from etviz.graph.ir import Node
 
 FIRST_FAR_OFF: Final = "The first operators are far off while the others are not: "
+OTHER_SIZES: Final = "Values have other sizes than with the known inputs, and these sizes follow from the inputs: "
 ROUGH: Final = 0.05
 """Relative L2 error of every first kernel from which the inputs are doubted."""
+_SYMBOL: Final = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(slots=True)
@@ -99,6 +102,12 @@ class Entrance:
             "known; give the run's inputs (inputs=)."
         )
         return Inputs(list(candidates[expected]), expected, known=False, note=note)
+
+    def has_other_sizes(self, comparison: ExecutionGaps) -> bool:
+        """True if a shape is not the reference's, and the program says that it follows from the inputs' sizes."""
+        shapes = (item.meta.shape for item in self._users.values() if item.meta is not None)
+        symbols = {name for shape in shapes for size in shape for name in _SYMBOL.findall(str(size))}
+        return any(gap.status == DIFFERENT and _follows(gap, symbols) for gap in comparison.gaps)
 
     def is_doubtful(self, comparison: ExecutionGaps) -> bool:
         if not self.starts_far_off(comparison):
@@ -185,6 +194,15 @@ class Entrance:
             else:
                 wrong.add(node.name)
         return found
+
+
+def _follows(gap: Gap, symbols: Collection[str]) -> bool:
+    meta = gap.node.outputs[gap.output] if gap.output < len(gap.node.outputs) else None
+    if meta is None or meta.dtype != gap.dtype or len(meta.shape) != gap.runtime.ndim:
+        return False
+    open_sizes = [size for size in meta.shape if isinstance(size, str)]
+    fits = all(isinstance(a, str) or a == b for a, b in zip(meta.shape, gap.runtime.shape, strict=True))
+    return fits and bool(open_sizes) and all(set(_SYMBOL.findall(size)) <= {*symbols} for size in open_sizes)
 
 
 def _differ_in_shape(value: Any, other: Any) -> bool:

@@ -16,7 +16,7 @@ from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.comparison.by_handles import compare_by_handles
 from etviz.comparison.exact import compare_together
 from etviz.comparison.gap import ExecutionGaps, Keeper, Run
-from etviz.comparison.input_checks import FIRST_FAR_OFF, Entrance, Inputs, why_not
+from etviz.comparison.input_checks import FIRST_FAR_OFF, OTHER_SIZES, Entrance, Inputs, why_not
 from etviz.comparison.judging import judge_totals, settle
 from etviz.comparison.logged_twice import LoggedTwice
 from etviz.comparison.references import KEPT_BYTES
@@ -112,14 +112,14 @@ def compare_executions(
     for one, states, comparison in stage.compared():
         inputs, log = one.inputs, one.log
         others = [] if given is not None else [i for i in range(len(candidates)) if i != one.expected]
-        doubted = stage.doubts(inputs, comparison) and not ran_here
-        while doubted and others:  # an ETDump does not say which inputs went in
+        doubt = "" if ran_here else stage.doubt(inputs, comparison)
+        while doubt and others:  # an ETDump does not say which inputs went in
             stage.evaluator.states = states
             inputs = stage.choose(log, others.pop(0))
             comparison = stage.compare([log], inputs, one.run)[0]
-            doubted = stage.doubts(inputs, comparison)
+            doubt = stage.doubt(inputs, comparison)
         sure = given is not None and inputs.known
-        note = FIRST_FAR_OFF + (_OR_OTHER_INPUTS if sure else _OTHER_INPUTS) if doubted else inputs.note
+        note = doubt + (_OR_OTHER_INPUTS if sure else _OTHER_INPUTS) if doubt else inputs.note
         wrong = not inputs.known or bool(note and inputs.index >= 0 and not sure)
         guessed = given is None and log.block.bundled_input_index is None and len(executions) > 1
         note = known_inputs.forget(one.at, inputs, comparison, note, wrong=wrong, guessed=guessed)
@@ -351,8 +351,13 @@ class _InTurn:
         if self._named and not self._ran_here and len(self._candidates) == 1 < taken:
             yield _ONE_FOR_ALL.format("each" if taken == len(runs) else taken, len(runs))
 
-    def doubts(self, inputs: Inputs, comparison: ExecutionGaps) -> bool:
-        return inputs.known and inputs.index >= 0 and self.entrance.is_doubtful(comparison)
+    def doubt(self, inputs: Inputs, comparison: ExecutionGaps) -> str:
+        """Why the run may have had other inputs; empty without a reason. Whoever names inputs is believed."""
+        if not inputs.known or inputs.index < 0:
+            return ""
+        if not self._named and self.entrance.has_other_sizes(comparison):
+            return OTHER_SIZES
+        return FIRST_FAR_OFF if self.entrance.is_doubtful(comparison) else ""
 
 
 def _groups(paired: Paired, evaluator: Evaluator) -> HandleGroups | None:

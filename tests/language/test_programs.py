@@ -142,15 +142,31 @@ class _Attention(nn.Module):
         return torch.ops.llama.custom_sdpa(x.neg(), self.keys, self.values, start, None, 0.0, is_causal=True)
 
 
-def test_the_noise_of_a_value_of_another_length_than_the_example_is_measured(tmp_path: Path) -> None:
+def _run_longer_or_shorter(folder: Path, *lengths: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     torch.manual_seed(0)
     importlib.import_module("executorch.extension.llm.custom_ops.custom_ops")
-    calls = [(torch.randn(1, length, 2, 16), torch.tensor([1016])) for length in (4, 1, 2)]
+    calls = [(torch.randn(1, length, 2, 16), torch.tensor([1016])) for length in (4, *lengths)]
     length = torch.export.Dim("length", min=1, max=8)
     program = torch.export.export(_Attention(), calls[0], dynamic_shapes=({1: length}, None), strict=False)
-    lowered = lower(program, calls[0], tmp_path)
-    execute(lowered.pte, [list(call) for call in calls[1:]], workdir=tmp_path)
-    noises = [load(tmp_path, "exact", inputs=given).gaps["introduced_noise"].max() for given in (calls[1:], None)]
+    lowered = lower(program, calls[0], folder)
+    execute(lowered.pte, [list(call) for call in calls[1:]], workdir=folder)
+    return calls[1:]
+
+
+@pytest.mark.parametrize("way", ["exact", "derived"])
+@pytest.mark.parametrize("length", [1, 6])
+def test_another_length_than_the_examples_is_another_input_and_no_fault(tmp_path: Path, way: str, length: int) -> None:
+    calls = _run_longer_or_shorter(tmp_path, length)
+    found = load(tmp_path, way, inputs=None)
+    assert "the run most likely had other inputs" in found.summary()
+    assert found.first_divergence is None
+    assert not found.gaps["status"].str.contains("mismatch").any()
+    assert load(tmp_path, way, inputs=calls).outputs["matches"].all()
+
+
+def test_the_noise_of_a_value_of_another_length_than_the_example_is_measured(tmp_path: Path) -> None:
+    calls = _run_longer_or_shorter(tmp_path, 1, 2)
+    noises = [load(tmp_path, "exact", inputs=given).gaps["introduced_noise"].max() for given in (calls, None)]
     assert noises[1] == pytest.approx(noises[0], rel=0.5)
 
 
