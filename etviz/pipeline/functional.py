@@ -55,7 +55,8 @@ class _State:
 
     def add(self, at: int, node: Node) -> None:
         bound = _bound(node)
-        written = bound.get(_role(node.target, write=True))
+        role = _role(node.target, write=True)
+        written = bound.get(role) if role else None
         now = replace(node, args=tuple(self.renamed(node.args)), kwargs=self.renamed(node.kwargs))
         if isinstance(written, Ref):
             path = [written.name, *self._bases(written.name)]
@@ -69,7 +70,8 @@ class _State:
                 self.views[node.name] = written.name, Node(node.name, _ALIAS, (), {"self": written})
                 return
         self.nodes.append(now)
-        viewed = bound.get(_role(node.target, write=False)) if item_of(node) is None else node.args[0]
+        role = _role(node.target, write=False)
+        viewed = node.args[0] if item_of(node) is not None else bound.get(role) if role else None
         if isinstance(viewed, Ref):
             self.views[node.name] = viewed.name, node
 
@@ -104,7 +106,7 @@ class _State:
 
 def _bound(node: Node) -> dict[str, Any]:
     names = _roles(node.target)[0] if node.args else ()
-    return {**dict(zip(names, node.args, strict=False)), **node.kwargs, "": None}
+    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
 def _role(target: str, *, write: bool) -> str:
