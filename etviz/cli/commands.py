@@ -28,6 +28,8 @@ from etviz.upstream.executorch import quietly
 _verbose = False
 _NO_READER: Final = 141
 _INTERRUPTED: Final = 130
+_ALIASES: Final = {"kl-divergence-base": "reference"}
+"""Names that other tools (llama.cpp) have for our options."""
 _Misuse: Final = typer.BadParameter.__mro__[1]
 """Click's `UsageError`, which typer brings along under changing names."""
 
@@ -101,9 +103,7 @@ def make_app(names: Iterable[str] = _COMMANDS) -> typer.Typer:
         rich_markup_mode="rich",
         context_settings={
             "help_option_names": ["-h", "--help"],
-            "token_normalize_func": lambda name: {"kl-divergence-base": "reference"}.get(
-                name, name
-            ),  # llama.cpp's name
+            "token_normalize_func": lambda name: _ALIASES.get(name, name),
         },
         epilog="Example: [bold]etviz demo[/bold], then [bold]etviz gaps etviz-demo --top 5[/bold]. "
         "Exit status: 0 fine, 1 a check failed, 2 bad usage or a bad artifact.",

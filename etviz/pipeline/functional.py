@@ -55,8 +55,7 @@ class _State:
 
     def add(self, at: int, node: Node) -> None:
         bound = _bound(node)
-        role = _role(node.target, write=True)
-        written = bound.get(role) if role else None
+        written = bound.get(_role(node.target, write=True))
         now = replace(node, args=tuple(self.renamed(node.args)), kwargs=self.renamed(node.kwargs))
         if isinstance(written, Ref):
             path = [written.name, *self._bases(written.name)]
@@ -70,8 +69,7 @@ class _State:
                 self.views[node.name] = written.name, Node(node.name, _ALIAS, (), {"self": written})
                 return
         self.nodes.append(now)
-        role = _role(node.target, write=False)
-        viewed = node.args[0] if item_of(node) is not None else bound.get(role) if role else None
+        viewed = bound.get(_role(node.target, write=False)) if item_of(node) is None else node.args[0]
         if isinstance(viewed, Ref):
             self.views[node.name] = viewed.name, node
 
@@ -104,14 +102,15 @@ class _State:
             self.latest[name] = Ref(again.name)
 
 
-def _bound(node: Node) -> dict[str, Any]:
+def _bound(node: Node) -> dict[str | None, Any]:
     names = _roles(node.target)[0] if node.args else ()
     return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
-def _role(target: str, *, write: bool) -> str:
+def _role(target: str, *, write: bool) -> str | None:
+    """None, which names no argument, if the operator has none; serialized arguments may have an empty name."""
     _, written, viewed = _roles(target)
-    return written if write else viewed
+    return (written if write else viewed) or None
 
 
 @functools.cache

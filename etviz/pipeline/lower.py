@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
+
 logger = logging.getLogger(__name__)
 
 _FEW = 8

@@ -101,7 +101,7 @@ def operators_of(name: str) -> frozenset[str]:
 
 _TELL: Final = """
 import json, runpy, sys
-print(json.dumps(sorted(runpy.run_path({file!r})["load_library"](sys.argv[1]))))
+sys.stdout.write(json.dumps(sorted(runpy.run_path({file!r})["load_library"](sys.argv[1]))) + "\\n")
 """
 
 
