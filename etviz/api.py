@@ -10,18 +10,19 @@ import sys
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from etviz.analysis.analysis import Analysis
+from etviz.analysis.findings import Findings
 from etviz.analysis.profile import AUTO, scale_factor
 from etviz.analysis.tasks import choose
 from etviz.artifacts.call_file import read_calls
 from etviz.artifacts.collection import collect, is_collection, programs
-from etviz.artifacts.files import collection_paused, only_user, room_for
+from etviz.artifacts.files import PathLike, collection_paused, only_user, room_for
 from etviz.artifacts.in_memory import as_files
 from etviz.artifacts.inputs import is_file_name
 from etviz.artifacts.known_files import is_known
@@ -30,22 +31,16 @@ from etviz.errors import ArtifactError, UsageError, checked, doing
 from etviz.inspection import Inspection
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.load import read
-from etviz.pipeline.recipe import lowering
+from etviz.pipeline.recipe import Recipe, lowering
 from etviz.pipeline.worker import warm
 from etviz.settings import options, use_libraries
+from etviz.side_by_side import Comparison
 from etviz.view.widget.state import ViewState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     import torch
     from executorch.devtools import Inspector
     from torch.export import ExportedProgram
-
-    from etviz.analysis.findings import Findings
-    from etviz.artifacts.files import PathLike
-    from etviz.pipeline.recipe import Recipe
-    from etviz.side_by_side import Comparison
 
 
 @checked

@@ -12,15 +12,13 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from etviz.text import one_line, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import copy
 import math
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etviz.analysis.analysis import Analysis
+from etviz.analysis.profile import ModuleTotal
+from etviz.analysis.rows import Located
+from etviz.analysis.what_if import WhatIf
 from etviz.artifacts.files import make_folder, path_of
 from etviz.errors import during
+from etviz.explain.attribution.shares import Loss
+from etviz.graph.delegation import Delegation
+from etviz.graph.tree import Tree
+from etviz.tensors.error_map import ErrorMap
+from etviz.tensors.histogram import Histogram
+from etviz.tensors.scatter import Scatter
 from etviz.text import one_line
 from etviz.view.pages.report_page import write_report
 from etviz.view.plots import Plots, save
@@ -16,23 +28,9 @@ from etviz.view.widget.shown import Shown
 from etviz.view.widget.state import ViewState
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Sequence
-
     import pandas as pd
     import torch
     from torch.export import ExportedProgram
-
-    from etviz.analysis.analysis import Analysis
-    from etviz.analysis.profile import ModuleTotal
-    from etviz.analysis.rows import Located
-    from etviz.analysis.what_if import WhatIf
-    from etviz.explain.attribution.shares import Loss
-    from etviz.graph.delegation import Delegation
-    from etviz.graph.tree import Tree
-    from etviz.tensors.error_map import ErrorMap
-    from etviz.tensors.histogram import Histogram
-    from etviz.tensors.scatter import Scatter
 
 
 class Inspection(Shown):

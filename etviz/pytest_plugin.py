@@ -6,14 +6,13 @@ def test_numerics(assert_numerics):
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
     from etviz.gate import CheckResult, Rules
     from etviz.inspection import Inspection
 

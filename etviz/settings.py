@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from traitlets import Bool, Enum, Float, HasTraits, List, TraitError, Unicode, default, observe
 
 from etviz.errors import UsageError
 from etviz.upstream.libraries import NAME_A_LIBRARY, load_library, set_users_libraries
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 TENSORS: Final = ("none", "histograms", "worst")
 """Content of a report about tensors, in ascending order.

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
+from etviz.analysis.analysis import Analysis
 from etviz.analysis.rows import row_count, row_keys
-from etviz.artifacts.files import check_target, whole_file
+from etviz.analysis.summary import Summary
+from etviz.artifacts.files import PathLike, check_target, whole_file
 from etviz.comparison.gap_tables import ranking
 from etviz.errors import UsageError, during
 from etviz.explain.stages.against import OtherRun
@@ -29,13 +32,6 @@ from etviz.view.payload.beside import CHANGE, Beside, beside_names
 from etviz.view.payload.program_payload import compared_rows
 from etviz.view.widget.shown import Shown
 from etviz.view.widget.state import ViewState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from etviz.analysis.analysis import Analysis
-    from etviz.analysis.summary import Summary
-    from etviz.artifacts.files import PathLike
 
 JOINED, BY_SOURCE, ALONE = "operator", "source", "alone"
 _ROW: Final = ("instruction", "backend", "shape", "dtype", "latency_ms")

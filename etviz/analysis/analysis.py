@@ -3,55 +3,48 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from etviz.analysis.attribution import Attributions
 from etviz.analysis.finding import Finder
-from etviz.analysis.findings import program_file
+from etviz.analysis.findings import Findings, program_file
 from etviz.analysis.insides import Insides, due, settled
 from etviz.analysis.ledger import ledger
-from etviz.analysis.profile import module_total
+from etviz.analysis.profile import ModuleTotal, Profile, module_total
 from etviz.analysis.quantization import Quantization
 from etviz.analysis.row_tensors import RowTensors
-from etviz.analysis.rows import Rows, row_count, told_first
+from etviz.analysis.rows import Call, Rows, row_count, told_first
+from etviz.analysis.summary import Summary
 from etviz.analysis.tables import Tables
 from etviz.analysis.what_if import WhatIf, what_if
 from etviz.analysis.zooms import Zooms
 from etviz.artifacts.files import path_of
+from etviz.comparison.constants import constants_of
 from etviz.comparison.gap_tables import ranking
 from etviz.errors import EtvizError, UsageError, during
+from etviz.evaluation.operator_rules import as_written
+from etviz.explain.attribution.shares import Loss, Progress
 from etviz.explain.stages.against import OtherRun
 from etviz.explain.stages.ladder import ladder
 from etviz.explain.stages.own_functions import own_functions, problem_notes, without_partner
 from etviz.explain.stages.own_model import other_reference
-from etviz.graph.edges import data_edges
+from etviz.explain.zoom.inner_values import Preprocessing
+from etviz.graph.delegation import Delegation
+from etviz.graph.edges import DataEdge, data_edges
 from etviz.graph.inline import inline
 from etviz.graph.quantize_ops import is_conversion
-from etviz.graph.tree import module_tree, program_tree
+from etviz.graph.tree import Tree, module_tree, program_tree
 from etviz.pipeline.relower import BackendRefusedError
 from etviz.tensors.metrics import METRICS
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from etviz.analysis.findings import Findings
-    from etviz.analysis.profile import ModuleTotal, Profile
-    from etviz.analysis.rows import Call
-    from etviz.analysis.summary import Summary
-    from etviz.explain.attribution.shares import Loss, Progress
-    from etviz.explain.zoom.inner_values import Preprocessing
-    from etviz.graph.delegation import Delegation
-    from etviz.graph.edges import DataEdge
-    from etviz.graph.tree import Tree
 
 logger = logging.getLogger(__name__)
 
@@ -164,7 +157,6 @@ class Analysis:
     @during("listing the program")
     def listing(self) -> str:
         """`UsageError` if the files do not hold the program."""
-        from etviz.evaluation.operator_rules import as_written
         from etviz.graph.listing import format_delegated_graph
         from etviz.graph.lowered import as_lowered
 
@@ -304,7 +296,6 @@ class Analysis:
     @during("reading the constants of a row")
     def constants(self, row: Any) -> pd.DataFrame:
         from etviz.artifacts.program.program import read_program
-        from etviz.comparison.constants import constants_of
 
         place, found = self.rows.find(row), self.findings
         inner = self if place.inside is None else self.inside[place.inside]

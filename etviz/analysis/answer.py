@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
@@ -9,16 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.analysis.tasks import TASKS, measured, top1, top5
 from etviz.graph.exposure import COPIES
 from etviz.graph.inline import inline
-from etviz.graph.ir import Ref
+from etviz.graph.ir import Graph, Node, Ref
 from etviz.graph.labels import short_operator
 from etviz.graph.quantize_ops import is_conversion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from etviz.analysis.findings import Findings
     from etviz.comparison.gap import ExecutionGaps
-    from etviz.graph.ir import Graph, Node
 
 _TOP: Final = 5
 _SOFTMAX: Final = frozenset(("softmax", "log_softmax"))

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tqdm.auto import tqdm
 
-from etviz.analysis.rows import told_first
+from etviz.analysis.rows import Rows, told_first
 from etviz.comparison.gap import MISMATCH
 from etviz.errors import UsageError
+from etviz.evaluation.replay import Replay
 from etviz.explain.attribution.shares import GRADIENT, UNKNOWN, Attribution, Loss, Progress, Share, attribute
 from etviz.tensors.metrics import NAN
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from etviz.analysis.rows import Rows
     from etviz.analysis.tables import Tables
-    from etviz.evaluation.replay import Replay
 
 _NO_REFERENCE: Final = "There is no reference that could be run again, so there is nothing to attribute; see summary()"
 _MISMATCHED: Final = (

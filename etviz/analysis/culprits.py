@@ -7,23 +7,19 @@ is below the threshold.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from etviz.analysis.rows import Located
-from etviz.comparison.gap import NOT_COMPARED, shared_with
-from etviz.graph.ir import OBSERVED, Ref
+from etviz.analysis.rows import Call, Located, Rows
+from etviz.comparison.gap import NOT_COMPARED, Gap, shared_with
+from etviz.graph.ir import OBSERVED, Graph, Ref
 from etviz.graph.labels import describe_row
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
     import pandas as pd
 
-    from etviz.analysis.rows import Call, Rows
     from etviz.analysis.tables import Tables
-    from etviz.comparison.gap import Gap
-    from etviz.graph.ir import Graph
 
 
 @dataclass(frozen=True, slots=True, eq=False)

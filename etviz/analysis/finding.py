@@ -6,7 +6,11 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.analysis.attribution import Attributions
 from etviz.analysis.culprits import Culprit, Decision, decide
+from etviz.analysis.quantization import Quantization
+from etviz.analysis.row_tensors import RowTensors
+from etviz.analysis.rows import Rows
 from etviz.analysis.summary import BEYOND, Summary, row_of, summarize
 from etviz.comparison.constants import differing
 from etviz.comparison.gap import CREATED, MISMATCH, NOT_COMPARED
@@ -16,11 +20,7 @@ from etviz.graph.labels import describe_row
 if TYPE_CHECKING:
     import pandas as pd
 
-    from etviz.analysis.attribution import Attributions
     from etviz.analysis.findings import Findings
-    from etviz.analysis.quantization import Quantization
-    from etviz.analysis.row_tensors import RowTensors
-    from etviz.analysis.rows import Rows
     from etviz.analysis.tables import Tables
 
 logger = logging.getLogger(__name__)

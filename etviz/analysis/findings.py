@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from etviz.analysis.profile import Profile
+from etviz.analysis.tasks import Task
 from etviz.artifacts.known_files import identity
+from etviz.graph.delegation import Delegation
+from etviz.graph.ir import Graph
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from etviz.analysis.tasks import Task
     from etviz.comparison.constants import Difference
     from etviz.comparison.gap import Run
     from etviz.evaluation.own_operators import OwnFunctions
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from etviz.explain.stages.against import OtherReference, OtherRun
     from etviz.explain.stages.own_model import OwnModel, OwnOutputs
     from etviz.explain.zoom.zoom import Zoom
-    from etviz.graph.delegation import Delegation
-    from etviz.graph.ir import Graph
 
 
 @dataclass(frozen=True, slots=True)

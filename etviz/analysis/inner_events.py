@@ -6,14 +6,11 @@ kind with as many events as operators likely has them in that order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
+from etviz.graph.ir import Graph, Node
 from etviz.graph.uses import operators
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from etviz.graph.ir import Graph, Node
 
 CERTAIN, LIKELY = "certain", "likely"
 _KINDS: Final = {

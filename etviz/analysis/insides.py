@@ -5,28 +5,26 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from tqdm.auto import tqdm
 
 from etviz.analysis.findings import Compared
-from etviz.comparison.gap import MISMATCH
+from etviz.analysis.tables import Tables
+from etviz.analysis.zooms import Zooms
+from etviz.comparison.gap import MISMATCH, Gap
 from etviz.errors import EtvizError, ExecutionError, during
+from etviz.graph.ir import Graph
 from etviz.graph.labels import owners_of
 from etviz.graph.uses import operators
 from etviz.tensors.metrics import AT_LEAST, Noise
 
 if TYPE_CHECKING:
-    import weakref
-    from collections.abc import Callable, Iterator, Sequence
-
     from etviz.analysis.rows import Call
-    from etviz.analysis.tables import Tables
-    from etviz.analysis.zooms import Zooms
-    from etviz.comparison.gap import Gap
     from etviz.explain.zoom.zoom import Zoom
-    from etviz.graph.ir import Graph
 
 logger = logging.getLogger(__name__)
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.scalar_types import ITEM_SIZES
 from etviz.errors import UsageError
+from etviz.graph.ir import Graph, Meta, Node
 from etviz.graph.labels import describe, owners_of, row_name
 from etviz.graph.uses import Uses, operators
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     import pandas as pd
 
     from etviz.analysis.findings import Findings
     from etviz.analysis.tables import Tables
-    from etviz.graph.ir import Graph, Meta, Node
 
 COLUMNS: Final = (
     *("instruction", "name", "kind", "backend", "operators", "operator_count", "module", "source"),

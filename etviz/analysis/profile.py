@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from etviz.analysis.inner_events import JoinedEvent, join_events
+from etviz.artifacts.etdump.etdump import ProfileEvents, RunBlock
 from etviz.artifacts.files import parse_json
 from etviz.errors import UsageError
-from etviz.graph.ir import Graph
+from etviz.graph.ir import Graph, Node
 from etviz.graph.labels import describe, owners_of
 from etviz.graph.modules import is_within, members, module_paths
 from etviz.upstream.emulated import EMULATED
@@ -26,8 +27,6 @@ from etviz.upstream.emulated import EMULATED
 if TYPE_CHECKING:
     import pandas as pd
 
-    from etviz.artifacts.etdump.etdump import ProfileEvents, RunBlock
-    from etviz.graph.ir import Node
 
 MetadataParser = Callable[[list[bytes]], Any]
 TimeConverter = Callable[[str, int], float]

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from etviz.analysis.rows import Call, Rows
 from etviz.errors import ExecutionError, UsageError, during
 from etviz.explain.quantization.delegates import ZoomedCall
-from etviz.explain.quantization.split import Split, split, split_frame
+from etviz.explain.quantization.split import RowSplit, Split, split, split_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
 
-    from etviz.analysis.rows import Call, Rows
-    from etviz.explain.quantization.split import RowSplit
     from etviz.explain.zoom.zoom import Zoom
 
 

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from etviz.analysis.rows import Located, Rows
 from etviz.comparison.hypotheses import fits
 from etviz.errors import UsageError, during
 from etviz.tensors.channels import channel_error
-from etviz.tensors.fingerprints import WEIGHTS, fingerprints
-from etviz.tensors.histogram import histogram
+from etviz.tensors.error_map import ErrorMap
+from etviz.tensors.fingerprints import WEIGHTS, Fingerprint, fingerprints
+from etviz.tensors.histogram import Histogram, histogram
+from etviz.tensors.scatter import Scatter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import torch
 
-    from etviz.analysis.rows import Located, Rows
     from etviz.comparison.gap import Gap
-    from etviz.tensors.error_map import ErrorMap
-    from etviz.tensors.fingerprints import Fingerprint
-    from etviz.tensors.histogram import Histogram
-    from etviz.tensors.scatter import Scatter
 
 
 @dataclass(frozen=True, slots=True)

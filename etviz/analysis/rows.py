@@ -5,20 +5,18 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from etviz.comparison.gap import COMPARED
+from etviz.comparison.gap import COMPARED, Gap
 from etviz.comparison.gap_tables import IDENTITY
 from etviz.errors import UsageError, told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from etviz.analysis.tables import Tables
-    from etviz.comparison.gap import Gap
 
 Call = tuple[int, int]
 

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from etviz.analysis.answer import best_of
-from etviz.comparison.constants import differing
+from etviz.comparison.constants import Difference, differing
 from etviz.comparison.gap import CREATED, DIFFERENT, EMPTY, LOST, MISMATCH, NOT_COMPARED
 from etviz.comparison.gap_tables import NONFINITE
+from etviz.graph.delegation import Delegation
 from etviz.graph.labels import describe_row
 from etviz.tensors.metrics import BY_LAW, MEASURED
 from etviz.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
 
     from etviz.analysis.culprits import Culprit, Decision
     from etviz.analysis.findings import Findings
     from etviz.analysis.tables import Tables
-    from etviz.comparison.constants import Difference
-    from etviz.graph.delegation import Delegation
 
 LEVELS: Final = ("ok", "unknown", "warn", "bad")
 BEYOND: Final = "adds more error than its precision explains"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from etviz.analysis.findings import Compared, Findings
 from etviz.artifacts.files import collection_paused
 from etviz.comparison.final_outputs import outputs_frame
-from etviz.comparison.gap import NOT_COMPARED, WRONG
+from etviz.comparison.gap import NOT_COMPARED, WRONG, Gap
 from etviz.comparison.gap_tables import coverage_frame, gap_frame, rank
 from etviz.comparison.references import References
+from etviz.graph.ir import Graph
 from etviz.graph.labels import RowAddress, row_names
 from etviz.graph.uses import unused
 from etviz.tensors.metrics import limits
@@ -17,10 +19,7 @@ from etviz.tensors.metrics import limits
 if TYPE_CHECKING:
     import pandas as pd
 
-    from etviz.analysis.findings import Compared, Findings
     from etviz.comparison.constants import Difference
-    from etviz.comparison.gap import Gap
-    from etviz.graph.ir import Graph
 
 
 def address(gap: Gap, call: tuple[int, int] | None) -> RowAddress:

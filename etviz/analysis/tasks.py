@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -10,11 +11,9 @@ import numpy as np
 from etviz.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
     import numpy.typing as npt
 
-    Task = Callable[[Sequence[Any], Sequence[Any], Any], Any]
+Task = Callable[[Sequence[Any], Sequence[Any], Any], Any]
 
 _TOP: Final = 5
 

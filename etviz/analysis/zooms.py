@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -9,26 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.analysis.findings import Compared, Findings, program_file
-from etviz.comparison.gap import Run
+from etviz.comparison.gap import Gap, Run
 from etviz.errors import UsageError
-from etviz.evaluation.replay import Execution, of_last_round
+from etviz.evaluation.replay import Execution, Replay, of_last_round
+from etviz.explain.zoom.inner_values import How, Logged, ZoomSubject
+from etviz.graph.ir import Graph
 from etviz.graph.labels import owners_of
 from etviz.pipeline.interpreters import interpreter_of
-from etviz.pipeline.relower import BackendRefusedError, RanDelegate
+from etviz.pipeline.relower import BackendRefusedError, Piece, RanDelegate
 from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.upstream.executorch import lowers_here
 
 if TYPE_CHECKING:
-    import os
-
     from etviz.analysis.rows import Call, Rows
-    from etviz.comparison.gap import Gap
-    from etviz.evaluation.replay import Replay
-    from etviz.explain.zoom.inner_values import How, Logged, ZoomSubject
     from etviz.explain.zoom.piece import Alone
     from etviz.explain.zoom.zoom import Zoom
-    from etviz.graph.ir import Graph
-    from etviz.pipeline.relower import Piece
 
 _BY_HANDLE: Final = "this row is paired by debug handle; give the program (pte=) or its record (record=) {}"
 _NOTHING: Final = "nothing was compared, so nothing can be run again; summary() says why"

@@ -10,13 +10,10 @@ import functools
 import math
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 LARGE: Final = 1 << 20
 """Number of elements from which reuse pays."""

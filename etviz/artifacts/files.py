@@ -20,17 +20,15 @@ import tempfile
 import time
 import zipfile
 import zlib
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import orjson
 
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, FileChangedError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
 
 PathLike = str | os.PathLike[str]
 

@@ -6,16 +6,14 @@ offsets can't loop. A budget proportional to the file bounds the work.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from etviz.errors import ArtifactError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 Ints = npt.NDArray[np.int64]
 

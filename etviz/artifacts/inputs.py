@@ -8,22 +8,20 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import torch
 from safetensors import safe_open
 
 from etviz.artifacts.files import PathLike, as_file, open_archive, open_artifact
+from etviz.artifacts.program.program import Method
 from etviz.artifacts.program.raw_values import read_number, read_tensor
 from etviz.artifacts.record.stored_tensors import MOST_HEADER
 from etviz.artifacts.record.torch_file import load_all
 from etviz.artifacts.scalar_types import READ_TYPES
 from etviz.errors import ArtifactError, UsageError
-
-if TYPE_CHECKING:
-    from etviz.artifacts.program.program import Method
-    from etviz.graph.ir import Graph
+from etviz.graph.ir import Graph
 
 _ADVICE: Final = "give a .safetensors, .npz, .npy, .pt or raw file, or a list of raw files (.txt)"
 _RAW: Final = re.compile(r"(?P<path>.+):(?P<dtype>[a-z]+[0-9a-z_]*):(?P<shape>(?:\d+(?:[x,]\d+)*)?)")

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etviz.artifacts.files import open_artifact
+from etviz.artifacts.files import PathLike, open_artifact
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from etviz.artifacts.files import PathLike
 
 _MARK: Final = b"_logits_"
 _WHAT: Final = "a file of llama.cpp's log probabilities"

@@ -12,6 +12,7 @@ import io
 import itertools
 import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -26,8 +27,6 @@ from etviz.errors import EtvizError, UsageError
 from etviz.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mcp.server.mcpserver import MCPServer
     from mcp.types import CallToolResult
 

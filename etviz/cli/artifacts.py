@@ -6,6 +6,7 @@ import functools
 import inspect
 import pkgutil
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -21,8 +22,6 @@ from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.isolation import WORKER, is_foreign
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from etviz.inspection import Inspection
 
 _KIND: Final = inspect.Parameter.KEYWORD_ONLY

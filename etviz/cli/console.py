@@ -6,8 +6,9 @@ import json
 import re
 import sys
 import threading
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
@@ -16,9 +17,6 @@ from rich.text import Text
 
 from etviz.graph.labels import short_name
 from etviz.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
 
 out: Final = Console(highlight=False)
 err: Final = Console(stderr=True, highlight=False)

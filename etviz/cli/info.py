@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.table import Table
@@ -14,12 +15,7 @@ from etviz.cli import artifacts as given
 from etviz.cli.console import out, plain_text, print_json
 from etviz.cli.sizes import is_program, needs, print_needs
 from etviz.graph.labels import node_label, short_operator, source_line
-from etviz.loading.paired import pair
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from etviz.loading.paired import Paired
+from etviz.loading.paired import Paired, pair
 
 _SLOWEST: Final = 5
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from etviz.artifacts.program.bundled_program import bundled_or_plain
 from etviz.artifacts.program.held import held_operators
@@ -12,9 +13,6 @@ from etviz.artifacts.program.logged import debug_buffer_bytes
 from etviz.artifacts.program.program import Instruction, Method, Program
 from etviz.cli.console import out, plain_text
 from etviz.errors import EtvizError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _ROUNDING: Final = 1 << 16
 RUNNERS: Final = (

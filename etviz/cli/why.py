@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
 
 import typer
 
 from etviz.cli import artifacts as given
 from etviz.cli.console import doing, out, plain_text, print_json, with_options
 from etviz.graph.labels import short_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _UNKNOWN: Final = 3
 _WIDEST: Final = 100

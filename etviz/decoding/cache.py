@@ -10,19 +10,16 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pandas as pd
 import torch
 
 from etviz.evaluation.law import half_ulp
 from etviz.evaluation.noise import Lanes, Spread, batches, larger
-from etviz.evaluation.replay import question
+from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.several import lane_of
 from etviz.tensors.metrics import THRESHOLD
-
-if TYPE_CHECKING:
-    from etviz.evaluation.replay import Replay
 
 COLUMNS: Final = (
     *("layer", "kind", "buffer", "head", "position", "slot", "step"),

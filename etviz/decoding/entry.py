@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tqdm.auto import tqdm
 
 from etviz.artifacts.kl_base import read_kl_base
 from etviz.artifacts.scratch import Scratch
-from etviz.calls.driver import Driver
+from etviz.calls.driver import Driver, Make
 from etviz.calls.session import open_session
-from etviz.calls.tokens import tokenizer_of
+from etviz.calls.tokens import Tokenizer, tokenizer_of
 from etviz.decoding.base import against, prompts_of
-from etviz.decoding.one_prompt import decode_one
+from etviz.decoding.one_prompt import Own, decode_one
 from etviz.decoding.result import Decode
 from etviz.decoding.sequence import Decoded
 from etviz.errors import ArtifactError, UsageError, checked
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etviz.calls.driver import Make
-    from etviz.calls.tokens import Tokenizer
-    from etviz.decoding.one_prompt import Own
 
 
 @checked

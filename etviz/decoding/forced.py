@@ -5,22 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from etviz.artifacts.record.weights import CachedTensors
 from etviz.calls.logits import logits_of
 from etviz.errors import PairingError
+from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.law import ENOUGH, allowance
 from etviz.evaluation.noise import PASSES, Lanes, Spread, larger
-from etviz.evaluation.replay import question
+from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.series import Series
 from etviz.graph.ir import CONTROL
-
-if TYPE_CHECKING:
-    from etviz.evaluation.evaluator import Evaluator
-    from etviz.evaluation.replay import Replay
 
 _TOGETHER: Final = 256 << 20
 Follow = Callable[["Sequence[torch.Tensor]"], "Sequence[Sequence[Any]]"]

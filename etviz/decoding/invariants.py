@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
 from etviz.artifacts.scratch import Scratch
-from etviz.calls.driver import Call, Driver
+from etviz.calls.driver import Call, Driver, Make
 from etviz.calls.lint import Form
 from etviz.calls.session import Session, open_session
 from etviz.calls.tokens import tokenizer_of
@@ -25,9 +25,6 @@ from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.values import flat_values
 from etviz.pipeline.lower import flatten
 from etviz.tensors.metrics import EPS, THRESHOLD
-
-if TYPE_CHECKING:
-    from etviz.calls.driver import Make
 
 HOLDS, WITHIN, BROKEN, SKIPPED = "holds", "within noise", "broken", "not applicable"
 COLUMNS: Final = (

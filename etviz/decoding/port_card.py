@@ -8,14 +8,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pandas as pd
 import torch
 
-from etviz.artifacts.files import whole_file
+from etviz.artifacts.files import PathLike, whole_file
 from etviz.artifacts.scratch import Scratch
-from etviz.calls.driver import of_module
+from etviz.calls.driver import Call, Driver, Make, of_module
 from etviz.calls.logits import logits_of
 from etviz.calls.session import open_session
 from etviz.calls.tokens import tokenizer_of
@@ -28,15 +28,11 @@ from etviz.errors import EtvizError, UsageError, checked
 from etviz.evaluation.replay import Replay, question
 from etviz.explain.stages.stages import ProgramForm
 from etviz.parity.parity import parity
+from etviz.parity.port_result import Parity
 from etviz.parity.runs import Arguments, run, tensor_in
 from etviz.pipeline.lower import flatten
 from etviz.tensors.metrics import THRESHOLD
 from etviz.text import markdown
-
-if TYPE_CHECKING:
-    from etviz.artifacts.files import PathLike
-    from etviz.calls.driver import Call, Driver, Make
-    from etviz.parity.port_result import Parity
 
 COLUMNS: Final = ("stage", "against", "kl", "agreement", "max_abs", "severity", "wer", "worst", "differs")
 _HEAD: Final = ("stage", "KL", "same token", "max Δ", "Δ / noise", "WER", "differs first in")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -19,19 +20,15 @@ from etviz.calls.session import open_session
 from etviz.calls.tokens import tokenizer_of
 from etviz.decoding.entry import decode, ids_of
 from etviz.decoding.measures import with_errors
+from etviz.decoding.result import Decode
 from etviz.errors import EtvizError, UsageError
 from etviz.evidence.dataset import content, encode
 from etviz.evidence.executors import UnderWay, executor_of
 from etviz.evidence.measuring import COMPARED, FAILED
 from etviz.evidence.runner import check_same
 from etviz.evidence.store import Store, require_parquet
+from etviz.evidence.subject import Subject
 from etviz.pipeline.lower import flatten
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-    from etviz.decoding.result import Decode
-    from etviz.evidence.subject import Subject
 
 COLUMNS: Final = (
     *("status", "reason", "positions", "kl", "kl_p99", "perplexity_reference", "perplexity_runtime", "perplexity"),

@@ -18,15 +18,19 @@ from etviz.analysis.analysis import Analysis
 from etviz.artifacts.files import check_target, whole_file
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
-from etviz.calls.driver import ends_of
+from etviz.calls.driver import Call, ends_of
 from etviz.calls.logits import logits_of
+from etviz.calls.tokens import Tokenizer
 from etviz.decoding.cache import caches, first_beyond, table
 from etviz.decoding.forced import logits_of_calls, noise_of_logits, outputs_of
 from etviz.decoding.measures import PERCENTILES, measures, share, with_errors
+from etviz.decoding.one_prompt import Own
+from etviz.decoding.sequence import Decoded
 from etviz.decoding.transcripts import transcripts
 from etviz.decoding.view import Card, DecodeView
 from etviz.errors import EtvizError, UsageError
-from etviz.explain.attribution.shares import TOLERANCE
+from etviz.evidence.subject import Subject
+from etviz.explain.attribution.shares import TOLERANCE, Progress
 from etviz.inspection import Inspection
 from etviz.loading.load import read
 from etviz.pipeline.lower import flatten
@@ -35,13 +39,7 @@ from etviz.view.pages.report_page import check_tensors
 from etviz.view.widget.shown import Shown
 
 if TYPE_CHECKING:
-    from etviz.calls.driver import Call
     from etviz.calls.session import Session
-    from etviz.calls.tokens import Tokenizer
-    from etviz.decoding.one_prompt import Own
-    from etviz.decoding.sequence import Decoded
-    from etviz.evidence.subject import Subject
-    from etviz.explain.attribution.shares import Progress
 
 _LARGEST: Final = 2 << 30
 """Maximum bytes that the calls of one step may log."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,8 +13,6 @@ from etviz.decoding.measures import measures
 from etviz.tensors.metrics import THRESHOLD
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import torch
 
     from etviz.calls.driver import Call

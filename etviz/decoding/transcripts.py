@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 import torch
 
-from etviz.calls.tokens import visible
-from etviz.decoding.one_prompt import decode_one
+from etviz.calls.tokens import Tokenizer, visible
+from etviz.decoding.one_prompt import Own, decode_one
+from etviz.decoding.sequence import Decoded
 from etviz.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
     from etviz.calls.session import Session
-    from etviz.calls.tokens import Tokenizer
-    from etviz.decoding.one_prompt import Own
-    from etviz.decoding.sequence import Decoded
 
 COLUMNS: Final = ("transcript", "reference", "runtime", "words", "errors_reference", "errors", "wer_reference", "wer")
 

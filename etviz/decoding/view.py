@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from etviz.analysis.analysis import Analysis
+from etviz.decoding.sequence import Decoded
 from etviz.errors import UsageError
+from etviz.explain.attribution.shares import Progress
+from etviz.inspection import Inspection
 from etviz.view.pages.html_tables import tokens_fragment, tokens_summary
 from etviz.view.pages.report_page import framed, report_page
 from etviz.view.payload.program_payload import build_payload, empty_payload
@@ -13,14 +18,8 @@ from etviz.view.payload.wire import MessageBuffers
 from etviz.view.widget.state import ViewState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import pandas as pd
 
-    from etviz.analysis.analysis import Analysis
-    from etviz.decoding.sequence import Decoded
-    from etviz.explain.attribution.shares import Progress
-    from etviz.inspection import Inspection
 
 Call = tuple[int, int]
 _HEIGHT: Final = 900

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tqdm.auto import tqdm
@@ -16,18 +17,13 @@ from etviz.api import debug, load
 from etviz.artifacts.files import make_folder, whole_file
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
-from etviz.demo.digits import DigitsNet, accuracy, load_digits, train
+from etviz.demo.digits import Digits, DigitsNet, accuracy, load_digits, train
 from etviz.demo.planted import CHANNEL, FACTOR, plant
 from etviz.errors import UsageError
+from etviz.inspection import Inspection
 from etviz.pipeline.device import ThisMachine, run_elsewhere
 from etviz.pipeline.execute import execute
 from etviz.upstream.executorch import quietly
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from etviz.demo.digits import Digits
-    from etviz.inspection import Inspection
 
 _CALIBRATION = 128
 _BATCH = 10

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import torch
 
 from etviz.artifacts.files import make_folder
 from etviz.decoding.entry import decode
+from etviz.decoding.result import Decode
 from etviz.demo.llama import ROOM, Characters, docstrings, llama, quantized, train
 from etviz.demo.planted import replace_once
 from etviz.pipeline.lower import lower
 from etviz.upstream.executorch import quietly
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from etviz.decoding.result import Decode
 
 LAYER: Final = 1
 STEP: Final = 16

@@ -8,14 +8,12 @@ import importlib
 import inspect
 import json
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import torch
 from torch import nn
 from tqdm.auto import tqdm
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 WORDS: Final = 128
 ROOM: Final = 96

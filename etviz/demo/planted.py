@@ -5,6 +5,7 @@ The program runs, and no longer knows one of the ten digits.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -13,8 +14,6 @@ from etviz.artifacts.files import whole_file
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from etviz.demo.digits import DigitsNet
 
 CHANNEL: Final = 4

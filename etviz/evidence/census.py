@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,25 +20,21 @@ from etviz.errors import ExecutionError, UsageError, during
 from etviz.evaluation.replay import logged_outputs
 from etviz.evidence.dataset import why_not
 from etviz.evidence.running import BUFFER, NAMING, Running, operators_of
-from etviz.evidence.subject import arguments_of, subject_of
+from etviz.evidence.subject import Subject, arguments_of, subject_of
+from etviz.graph.ir import Graph
 from etviz.graph.uses import Uses, is_stateful
 from etviz.inspection import Inspection
-from etviz.loading.paired import HANDLES
+from etviz.loading.paired import HANDLES, Paired
 from etviz.pipeline.lower import flatten
+from etviz.pipeline.recipe import Recipe
 from etviz.pipeline.recipe import lowering as arguments
 from etviz.tensors.blocks import whole
 from etviz.tensors.digest import bits, digest
 from etviz.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     import numpy.typing as npt
 
-    from etviz.evidence.subject import Subject
-    from etviz.graph.ir import Graph
-    from etviz.loading.paired import Paired
-    from etviz.pipeline.recipe import Recipe
 
 _TOGETHER: Final = 25
 """Maximum number of runs of one load, so that differences between loads show as well."""

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -21,10 +21,8 @@ from etviz.artifacts.inputs import READABLE, read_values
 from etviz.artifacts.record.stored_tensors import MOST_HEADER
 from etviz.comparison.input_checks import why_not
 from etviz.errors import ArtifactError, UsageError
+from etviz.graph.ir import Input
 from etviz.pipeline.lower import flatten
-
-if TYPE_CHECKING:
-    from etviz.graph.ir import Input
 
 _SPREAD: Final = 1 << 24
 """Maximum number of elements that a strided input may span."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Hashable, Mapping
 from typing import TYPE_CHECKING
 
 from etviz.comparison.gap import MISMATCH
 from etviz.evidence.measuring import WORST_BY
+from etviz.evidence.store import Store
 from etviz.evidence.study import higher_is_better
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Mapping
-
     import pandas as pd
-
-    from etviz.evidence.store import Store
 
 
 class InputKeeper:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -19,10 +19,11 @@ from etviz.analysis.tasks import measured
 from etviz.artifacts.files import collection_paused
 from etviz.artifacts.record.weights import CachedTensors
 from etviz.comparison.final_outputs import compare_outputs
-from etviz.comparison.gap import MISMATCH, NOT_COMPARED
+from etviz.comparison.gap import MISMATCH, NOT_COMPARED, ExecutionGaps
 from etviz.comparison.gap_tables import metric_columns, nonfinite_columns
-from etviz.comparison.judging import KnownNoise, is_doubtful
+from etviz.comparison.judging import Judge, KnownNoise, is_doubtful
 from etviz.errors import ArtifactError, EtvizError, in_a_line
+from etviz.evaluation.evaluator import Evaluator
 from etviz.evidence.dataset import content, decode
 from etviz.evidence.running import Ran, Running, operators_of
 from etviz.evidence.subject import Subject
@@ -31,18 +32,13 @@ from etviz.graph.uses import is_stateful
 from etviz.loading.executions import compare_executions
 from etviz.loading.foreign import Foreign
 from etviz.loading.isolation import is_foreign
+from etviz.loading.paired import Paired
 from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.tensors.metrics import BUILT_IN, METRICS, NAN, Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy.typing as npt
 
-    from etviz.comparison.gap import ExecutionGaps
-    from etviz.comparison.judging import Judge
-    from etviz.evaluation.evaluator import Evaluator
-    from etviz.loading.paired import Paired
 
 FAILED, COMPARED = "failed", "compared"
 WORST_BY: Final = ("severity", "introduced_severity", "rmse")

@@ -27,6 +27,7 @@ from etviz.evidence.study import Study
 from etviz.evidence.subject import arguments_of, subject_of
 from etviz.graph.uses import is_stateful
 from etviz.inspection import Inspection
+from etviz.pipeline.recipe import Recipe
 from etviz.pipeline.recipe import lowering as arguments
 from etviz.tensors.blocks import whole
 from etviz.tensors.custom_metrics import choose as choose_metrics
@@ -35,7 +36,6 @@ from etviz.tensors.metrics import BUILT_IN, NAN
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from etviz.pipeline.recipe import Recipe
 
 CHUNK: Final = 32
 _FIRST: Final = 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -11,14 +13,11 @@ from etviz.artifacts.record.weights import CachedTensors
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ExecutionError
 from etviz.evaluation.interpreter import Prepared
+from etviz.graph.ir import Graph
 from etviz.graph.labels import describe, owners_of, row_name
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Sequence
-
     from etviz.evidence.subject import Subject
-    from etviz.graph.ir import Graph
     from etviz.loading.paired import Paired
 
 BUFFER: Final = 32 << 20

@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,8 +28,6 @@ from etviz.evidence.parquet import TAKEN, are_noted, note_read, read_table, vet
 from etviz.evidence.subject import Subject, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     import pandas as pd
 
 FORMAT: Final = "etviz-study"

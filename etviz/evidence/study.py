@@ -25,6 +25,7 @@ from etviz.evidence.measuring import COMPARED, FAILED, run_columns
 from etviz.evidence.running import NAMING
 from etviz.evidence.store import Store, require_parquet
 from etviz.evidence.subject import Subject, inspect_run
+from etviz.graph.ir import Input
 from etviz.inspection import Inspection
 from etviz.tensors.metrics import METRICS, NAN, THRESHOLD
 from etviz.text import one_line, printable
@@ -32,7 +33,6 @@ from etviz.text import one_line, printable
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from etviz.graph.ir import Input
 
 _VALUES: Final = 64 << 20
 """Maximum number of numbers in memory while statistics are computed."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from etviz.analysis.analysis import Analysis
 from etviz.analysis.findings import program_file
@@ -18,6 +20,7 @@ from etviz.artifacts.record.etrecord import ETRecord
 from etviz.artifacts.record.record_file import read_record
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError
+from etviz.graph.ir import Graph
 from etviz.inspection import Inspection
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.load import read
@@ -26,12 +29,6 @@ from etviz.pipeline.device import RunFiles, ThisMachine, run_elsewhere
 from etviz.pipeline.emulation import emulate, emulators
 from etviz.pipeline.execute import ChildRun, execute
 from etviz.pipeline.lower import lower
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Mapping, Sequence
-
-    from etviz.graph.ir import Graph
 
 FILES: Final = {"pte": "model.pte", "record": "model.etviz", "etrecord": "etrecord.bin", "data": "model.ptd"}
 _BLOCK: Final = 1 << 20

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pandas as pd
 from tqdm.auto import tqdm
@@ -26,13 +26,9 @@ from etviz.evidence.subject import Subject, subject_of
 from etviz.evidence.sweep import split
 from etviz.evidence.variants import NUMBERS, Variant, float_outputs, lower_variant, measure_latency, run_variant
 from etviz.inspection import Inspection
+from etviz.pipeline.recipe import Recipe
 from etviz.pipeline.recipe import lowering as arguments
 from etviz.text import one_line, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from etviz.pipeline.recipe import Recipe
 
 GOALS: Final = (0.1, 0.25, 0.5)
 """Shares of the error that may remain."""

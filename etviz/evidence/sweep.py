@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,18 +19,15 @@ from etviz.evidence.executors import executor_of
 from etviz.evidence.measuring import FLOAT_METRICS
 from etviz.evidence.subject import arguments_of, inspect_run
 from etviz.evidence.variants import NUMBERS, Variant, float_outputs, lower_variant, measure_latency, run_variant
+from etviz.inspection import Inspection
 from etviz.pipeline.environment import interpreter, versions_in
 from etviz.pipeline.lower import flatten
-from etviz.pipeline.recipe import of_variant
+from etviz.pipeline.recipe import Recipe, of_variant
 from etviz.text import printable
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from matplotlib.axes import Axes
 
-    from etviz.inspection import Inspection
-    from etviz.pipeline.recipe import Recipe
 
 LOWERED, REFUSED = "measured", "failed"
 _VERSIONS: Final = ("executorch", "torch")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import math
 import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import torch
 
@@ -21,10 +23,6 @@ from etviz.pipeline.environment_child import make
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten
 from etviz.tensors.metrics import NAN
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 Values = tuple[Any, ...]
 LOWERING: Final = ("partitioner", "quantizer", "calibration", "strict")

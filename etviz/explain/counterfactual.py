@@ -8,6 +8,7 @@ on its inputs.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +16,16 @@ import torch
 
 from etviz.errors import EtvizError, UsageError
 from etviz.evaluation.evaluator import Evaluator, Scope
-from etviz.evaluation.replay import question
+from etviz.evaluation.interludes import Interlude
+from etviz.evaluation.limits import Limits
+from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node, refs
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from typing_extensions import Self
 
-    from etviz.evaluation.interludes import Interlude
-    from etviz.evaluation.limits import Limits
-    from etviz.evaluation.replay import Replay
 
 Output = tuple[int, int]
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from etviz.analysis.analysis import Analysis
 from etviz.analysis.rows import row_keys
 from etviz.artifacts.files import PathLike
 from etviz.errors import ArtifactError, UsageError
@@ -17,9 +18,6 @@ from etviz.graph.labels import describe_row
 from etviz.json_numbers import as_text
 from etviz.tensors.digest import digest
 from etviz.tensors.metrics import METRICS
-
-if TYPE_CHECKING:
-    from etviz.analysis.analysis import Analysis
 
 _DOCUMENT: Final = Document(
     "an etviz baseline", "etviz-baseline", 2, "write it with `etviz check ... --write-baseline FILE`"

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pandas as pd
 import torch
 from torch.export import ExportedProgram
 from tqdm.auto import tqdm
 
-from etviz.artifacts.files import check_target, whole_file
-from etviz.artifacts.program.bundled_program import BundledTensor, read_bundled_program
+from etviz.artifacts.files import PathLike, check_target, whole_file
+from etviz.artifacts.program.bundled_program import BundledProgram, BundledTensor, BundledValue, read_bundled_program
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError, during
 from etviz.evaluation.evaluator import Evaluator
@@ -23,11 +24,8 @@ from etviz.pipeline.lower import flatten, lower
 from etviz.upstream.executorch import quietly
 
 if TYPE_CHECKING:
-    import pandas as pd
     from executorch.exir import ExecutorchProgramManager
 
-    from etviz.artifacts.files import PathLike
-    from etviz.artifacts.program.bundled_program import BundledProgram, BundledValue
 
 RTOL: Final = 1e-3
 """Relative tolerance of ExecuTorch's documents and of its example_runner."""
@@ -212,8 +210,6 @@ def verify(
     ExecutionError
         If the program can't be run.
     """
-    import pandas as pd
-
     for name, value in (("rtol", rtol), ("atol", atol)):
         if not 0 <= value < float("inf"):
             raise UsageError(f"{name} must be a finite number, 0 or more, found {value}")

@@ -6,24 +6,22 @@ An output, limit, instruction or baseline row that nothing could be compared wit
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.analysis.analysis import Analysis
 from etviz.analysis.rows import row_keys
 from etviz.comparison.gap import DIFFERENT, EMPTY, MISMATCH, NOT_COMPARED
 from etviz.errors import UsageError
-from etviz.gate.baseline import bits_of, inputs_of
+from etviz.gate.baseline import Baseline, bits_of, inputs_of
+from etviz.gate.rules import Rules
 from etviz.graph.labels import describe_row
 from etviz.tensors.metrics import METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import pandas as pd
 
-    from etviz.analysis.analysis import Analysis
-    from etviz.gate.baseline import Baseline
-    from etviz.gate.rules import Rules
 
 _NOT_EXECUTED: Final = "it was not executed"
 """Start of the reason of an instruction in a branch that was not taken."""

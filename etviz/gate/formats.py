@@ -7,15 +7,12 @@ import math
 import re
 import time
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from etviz.artifacts.files import whole_file
+from etviz.artifacts.files import PathLike, whole_file
+from etviz.gate.checking import Case, CheckResult
 from etviz.json_numbers import or_none
 from etviz.text import markdown, printable
-
-if TYPE_CHECKING:
-    from etviz.artifacts.files import PathLike
-    from etviz.gate.checking import Case, CheckResult
 
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SHOWN: Final = 20

@@ -18,18 +18,15 @@ from __future__ import annotations
 import importlib
 import math
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from etviz.artifacts.files import PathLike
 from etviz.errors import ArtifactError, UsageError
 from etviz.tensors.metrics import METRICS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from etviz.artifacts.files import PathLike
 
 _ADVICE: Final = "see the example at `etviz check --help`, and write max_<metric> or min_<metric> with a number"
 _LARGEST: Final = 1 << 20

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from etviz.graph.ir import Graph, Node
+from etviz.graph.ir import Graph, Node
 
 _DRAWING: Final = {
     "bernoulli", "bernoulli_p", "multinomial", "normal", "normal_functional", "poisson", "rand", "rand_like", "randint",

@@ -6,17 +6,13 @@ weights. Exposing a value in between would run another program.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from etviz.graph.ir import refs
+from etviz.graph.ir import Graph, Node, refs
 from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments, is_dequantize, is_quantize
 from etviz.graph.uses import Uses, item_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from etviz.graph.ir import Graph, Node
 
 _ACTIVATIONS: Final = {"aten.relu.default", "aten.hardtanh.default", "aten.clamp.default", "aten.relu6.default"}
 _BATCH_NORMS: Final = {

@@ -6,7 +6,8 @@ Upstream's `deserialize` is slow and evaluates expressions from the file with sy
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from etviz.graph.inline import WRAPS, changes_nothing, unwrap
 from etviz.graph.ir import MAX_DEPTH, WHOLE, Graph, Input, Json, Meta, Node, Ref, Tag, unfolds_too_far
@@ -17,9 +18,6 @@ from etviz.graph.loops import begin, make_body
 from etviz.graph.quantize_ops import spread_scales
 from etviz.graph.state_threading import thread_state
 from etviz.graph.uses import items
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _NUMBERED: Final = "uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 complex128 bool bfloat16"
 _FLOAT8: Final = {29: "float8_e4m3fn", 30: "float8_e5m2", 31: "float8_e4m3fnuz", 32: "float8_e5m2fnuz"}

@@ -6,18 +6,14 @@ import functools
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from etviz.graph.ir import OBSERVED, Ref
+from etviz.graph.ir import OBSERVED, Graph, Node, Ref
 from etviz.graph.quantize_ops import DEQUANTIZE, QUANTIZE, conversion, is_dequantize
 from etviz.graph.uses import only_moves, operators
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from etviz.graph.ir import Graph, Node
 
 _FRAME: Final = re.compile(
     r'^[ \t]*File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?', re.MULTILINE

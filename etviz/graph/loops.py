@@ -7,13 +7,11 @@ of each result. It includes the emitter's slices and copies, which the runtime l
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from etviz.graph.ir import Graph, Input, Node, Ref, map_arg
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 ROUNDS: Final = "aten::sym_size.int"
 TAKE: Final = "aten::select_copy.int_out"

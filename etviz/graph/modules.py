@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from etviz.graph.ir import CONTROL
+from etviz.graph.ir import CONTROL, Graph, Node
 from etviz.graph.uses import operators
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from etviz.graph.ir import Graph, Node
 
 
 class Members(NamedTuple):

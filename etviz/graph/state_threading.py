@@ -5,14 +5,11 @@ A writing call returns the new value after its results, for later readers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from etviz.graph.ir import Graph, Meta, Node, Ref, map_arg
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.uses import item_of, items
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 Written = tuple[int | None, "Sequence[str]"]
 """Number of meaningful results (None for all), and names of the written values."""

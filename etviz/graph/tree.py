@@ -5,15 +5,13 @@ A node's subtree is the next `size` rows including its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etviz.graph.ir import CONTROL, Graph, Node, Ref
 from etviz.graph.labels import describe_outputs, node_label, short_operator, source_line
 from etviz.graph.uses import operators
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence, Set
 
 KINDS: Final = ("program", "method", "delegate", "kernel", "inner", "module", "value")
 _ITSELF, _NO_OUTPUT = -2, -1

@@ -5,14 +5,10 @@ An operator with several outputs returns a list; ``getitem`` nodes name its elem
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
-from etviz.graph.ir import Node, Ref
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from etviz.graph.ir import Graph, Meta
+from etviz.graph.ir import Graph, Meta, Node, Ref
 
 Key = tuple[str, int]
 

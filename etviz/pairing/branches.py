@@ -7,19 +7,17 @@ the counter's reset.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from etviz.graph.ir import CONTROL, LOOPS
+from etviz.graph.ir import CONTROL, LOOPS, Graph, Node
 from etviz.graph.loops import AFTER_ROUND, APPEND, COPY, RESET, ROUNDS
 from etviz.graph.uses import operators
 from etviz.upstream.operators import runtime_operator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from etviz.artifacts.program.program import Instruction, Method
-    from etviz.graph.ir import Graph, Node
 
 
 @dataclass(frozen=True, slots=True)

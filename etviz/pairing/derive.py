@@ -7,11 +7,12 @@ handles rule out, until nothing changes. A value with one possibility is paired;
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from etviz.artifacts.program.xnnpack_payload import Origin
 from etviz.graph.ir import Graph, Meta, Node, Ref, Tag
 from etviz.pairing.branches import Loop, Region, controlled, regions
 from etviz.pairing.edge_values import EdgeValues
@@ -20,10 +21,7 @@ from etviz.pairing.order import Order, takers
 from etviz.upstream.operators import runtime_operator
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
     from etviz.artifacts.program.program import Instruction, Method, TensorSpec
-    from etviz.artifacts.program.xnnpack_payload import Origin
 
 Origins: TypeAlias = "Callable[[Instruction], Sequence[Origin]]"
 """The origin of each output of a delegate call; empty if unknown."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
 from etviz.graph.ir import Graph, Meta, Node, Ref, map_arg
 from etviz.graph.uses import Uses, item_of, operators
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
 
 
 class EdgeValues(Uses):

@@ -12,7 +12,7 @@ another group, both are cut out together and share the introduced error.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,8 +24,6 @@ from etviz.pairing.order import Order, takers
 from etviz.pairing.skeleton import kernels_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     import torch
 
     from etviz.artifacts.etdump.etdump import RunBlock, TensorRef

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import numpy.typing as npt
+
+from etviz.graph.ir import Graph
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy.typing as npt
     import torch
 
     from etviz.artifacts.program.program import Method, Program
-    from etviz.graph.ir import Graph
 
-    Bytes = npt.NDArray[np.uint8]
-
+Bytes = npt.NDArray[np.uint8]
 VIEW: Final = "aten.view_copy.default"
 _SAMPLE: Final = 256
 _BLOCK: Final = 1 << 20

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Container, Mapping
 
+from etviz.graph.ir import Graph, Node
 from etviz.graph.quantize_ops import conversion
 from etviz.graph.uses import is_size, item_of, only_moves
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Mapping
-
-    from etviz.graph.ir import Graph, Node
 
 Span = tuple[float, float]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ from etviz.pairing.branches import number_branches
 from etviz.pairing.edge_values import EdgeValues
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from etviz.artifacts.program.program import Instruction, Method
     from etviz.pairing.derive import Derived
 

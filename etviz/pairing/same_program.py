@@ -5,20 +5,16 @@ Profiling events name an instruction's kernel (``native_call_add.out``) or its k
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from etviz.artifacts.etdump.etdump import Layout, RunBlock
 from etviz.artifacts.program.logged import logged_by
-from etviz.artifacts.program.program import dense_strides
+from etviz.artifacts.program.program import Method, dense_strides
+from etviz.artifacts.record.etrecord import ETRecord
+from etviz.graph.ir import Graph, Node
 from etviz.graph.state_threading import written_by
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from etviz.artifacts.etdump.etdump import Layout, RunBlock
-    from etviz.artifacts.program.program import Method
-    from etviz.artifacts.record.etrecord import ETRecord
-    from etviz.graph.ir import Graph, Node
 
 DELEGATE: Final = ""
 _KERNEL: Final = "native_call_"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,6 @@ from etviz.graph.ir import Graph, Node
 from etviz.graph.uses import operators
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from etviz.artifacts.etdump.etdump import RunBlock
     from etviz.artifacts.program.program import Program
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from etviz.graph.language_operators import LANGUAGE_OPERATORS
+from etviz.graph.language_operators import LANGUAGE_OPERATORS, LanguageOperator
 
 if TYPE_CHECKING:
     from etviz.artifacts.program.program import Instruction, Method, ProgramValue
-    from etviz.graph.language_operators import LanguageOperator
 
 
 def written_once(method: Method) -> Method:

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from etviz.parity.port_stages import OUTPUT, first_difference
+from etviz.parity.port_changes import PortChange
+from etviz.parity.port_stages import OUTPUT, Port, PortStage, first_difference
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from etviz.parity.port_changes import PortChange
-    from etviz.parity.port_stages import Port, PortStage
 
 
 @dataclass(frozen=True, slots=True)

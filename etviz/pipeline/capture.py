@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
-from torch.export import ExportedProgram
+from torch.export import ExportedProgram, ExportGraphSignature
 
 from etviz.errors import UsageError
 from etviz.graph.from_export import is_exported_operator
@@ -24,14 +24,13 @@ from etviz.graph.state_threading import Written, thread_state, written_by
 from etviz.pipeline.functional import functional
 from etviz.upstream import executorch as et
 from etviz.upstream import operators as ops
+from etviz.upstream.executorch import FxNode
 from etviz.upstream.libraries import is_users
 from etviz.upstream.operators import operator_overload
 
 if TYPE_CHECKING:
     from executorch.exir import ExecutorchProgramManager
-    from torch.export import ExportGraphSignature
 
-    from etviz.upstream.executorch import FxNode
 
 _PLACEHOLDERS = ("_export_root", "_empty_nn_module_stack_from_metadata_hook")
 

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.artifacts.program.payload import Payload, Specification
 from etviz.errors import UsageError
+from etviz.graph.ir import Graph
+from etviz.pipeline.interpreters import ShownInside
 from etviz.pipeline.service import run_program, serve, spared_memory
 from etviz.upstream.executorch import quietly
 from etviz.upstream.xnnpack import BACKEND
@@ -22,9 +25,6 @@ from etviz.upstream.xnnpack import BACKEND
 if TYPE_CHECKING:
     import torch
 
-    from etviz.artifacts.program.payload import Payload, Specification
-    from etviz.graph.ir import Graph
-    from etviz.pipeline.interpreters import ShownInside
     from etviz.pipeline.piece_program import Outputs, PieceProgram
 
 _NEEDED: Final = (

@@ -6,14 +6,13 @@ import re
 import sysconfig
 import textwrap
 import traceback
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
 from etviz.graph.labels import cell_name, is_foreign, source_code, source_line, with_cells
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from torch.fx import Node
 
 _LONG: Final = 300

@@ -10,30 +10,27 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import torch
 from tqdm.auto import tqdm
 
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.etdump.events import Layout
 from etviz.artifacts.etdump.value_writer import ALIGNMENT, ValueWriter
-from etviz.artifacts.files import room_for
+from etviz.artifacts.files import PathLike, room_for
 from etviz.artifacts.known_files import note_written
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.record.record_file import read_record
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ExecutionError, UsageError
+from etviz.graph.ir import Graph, refs
+from etviz.graph.uses import Uses
 from etviz.pipeline.execute import ChildRun, execute
 from etviz.pipeline.interpreters import Interpreter, interpreter_of
 from etviz.pipeline.relower import BackendRefusedError, Piece, RanDelegate, run_alone
 from etviz.upstream.emulated import DelegateCall, DelegateFree, MadeCall, with_calls
 from etviz.upstream.executorch import runs_here
-
-if TYPE_CHECKING:
-    import torch
-
-    from etviz.artifacts.files import PathLike
-    from etviz.graph.ir import Graph
 
 EMULATED: Final = "emulated"
 
@@ -156,10 +153,6 @@ def _with_made(
 
 
 def _zeros(graph: Graph) -> list[torch.Tensor]:
-    import torch
-
-    from etviz.graph.ir import refs
-    from etviz.graph.uses import Uses
 
     uses, found = Uses(graph), []
     for name in refs(graph.outputs):

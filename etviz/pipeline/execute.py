@@ -6,16 +6,18 @@ import logging
 import os
 import re
 import signal
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import ETDump, read_etdump
-from etviz.artifacts.files import room_for, whole_files
+from etviz.artifacts.files import PathLike, room_for, whole_files
 from etviz.artifacts.known_files import identity, is_known, note_written
 from etviz.artifacts.program.logged import debug_buffer_bytes
 from etviz.artifacts.program.program import read_program
@@ -24,12 +26,6 @@ from etviz.errors import ExecutionError, UsageError, checked
 from etviz.pipeline.interpreters import how_to_run
 from etviz.pipeline.worker import WORKER, Worker, worker_in
 from etviz.upstream.libraries import missing_operators
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Sequence
-
-    from etviz.artifacts.files import PathLike
 
 logger = logging.getLogger(__name__)
 

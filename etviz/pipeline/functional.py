@@ -6,16 +6,14 @@ torch's schemas tell which values share their elements.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from etviz.graph.ir import Graph, Node, Ref, map_arg, refs
 from etviz.graph.uses import item_of
 from etviz.upstream.operators import operator_of, schema_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _SCATTERS: Final = {
     "aten.select.int": "aten.select_scatter.default",

@@ -17,14 +17,11 @@ import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from etviz.upstream.xnnpack import BACKEND
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 INSTALL_TOSA: Final = "pip install 'etviz[tosa]'"
 INSTALL_COREAI: Final = "pip install --no-deps coreai-core==1.0.0b1 coreai-torch==0.4.1 ml_dtypes==0.6.0 yuvio==1.6"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +30,6 @@ from etviz.upstream.executorch import delegated_listings, quietly, refusals
 from etviz.upstream.operators import register_quantized_operators
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-
     from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
 
 logger = logging.getLogger(__name__)

@@ -9,18 +9,14 @@ from __future__ import annotations
 import base64
 import dataclasses
 import importlib
+from collections.abc import Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import torch
 
 from etviz.errors import EtvizError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import BinaryIO
-
 
 Json = Any
 

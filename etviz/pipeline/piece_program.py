@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +16,7 @@ from etviz.artifacts.program.payload import Payload
 from etviz.artifacts.program.xnnpack_payload import changes, pack_graph, unpack
 from etviz.errors import UsageError
 from etviz.graph.admitted import may_be_lowered
-from etviz.graph.ir import Graph, Node, Ref, Tag, map_arg, refs
+from etviz.graph.ir import Graph, Meta, Node, Ref, Tag, map_arg, refs
 from etviz.graph.python_operators import PYTHON, ArithmeticRefusedError, compute
 from etviz.pipeline.interpreters import ShownInside
 from etviz.pipeline.xnnpack_values import PayloadValues
@@ -25,11 +25,8 @@ from etviz.upstream.operators import edge_operator, in_order
 from etviz.upstream.xnnpack import payloads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch.export import ExportedProgram
 
-    from etviz.graph.ir import Meta
 
 _NO_VALUE: Final = "the backend's program does not have this value"
 ATTEMPTS: Final = 40

@@ -11,19 +11,20 @@ import copy
 import math
 import re
 import struct
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch.export import ExportedProgram
 from tqdm.auto import tqdm
 
-from etviz.artifacts.files import make_folder, whole_file
+from etviz.artifacts.files import PathLike, make_folder, whole_file
 from etviz.artifacts.probes import FILE, MAGIC, ProbeEntry, ProbeTable, ProbeValue, write_table
 from etviz.artifacts.program.logged import logged_by
-from etviz.artifacts.program.program import Method, Program, TensorSpec, read_program
+from etviz.artifacts.program.program import Instruction, Method, Program, TensorSpec, read_program
 from etviz.artifacts.record.checksum import checksum_of
 from etviz.artifacts.record.etrecord import ETRecord
 from etviz.artifacts.record.record_file import Record, read_record
@@ -32,20 +33,13 @@ from etviz.artifacts.scalar_types import ITEM_SIZES
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError
 from etviz.graph.exposure import expose
+from etviz.graph.ir import Graph
 from etviz.graph.labels import owners_of
 from etviz.graph.uses import operators
 from etviz.pipeline.lower import lower
-from etviz.pipeline.recipe import lowering
+from etviz.pipeline.recipe import Recipe, lowering
 from etviz.pipeline.relower import Piece, run_alone
 from etviz.upstream.program_file import ProgramFile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from etviz.artifacts.files import PathLike
-    from etviz.artifacts.program.program import Instruction
-    from etviz.graph.ir import Graph
-    from etviz.pipeline.recipe import Recipe
 
 _ALIGNMENT: Final = 64
 _UNITS: Final = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from etviz.artifacts.files import PathLike
 from etviz.artifacts.known_files import note_written
 from etviz.artifacts.record.checksum import checksum_of
 from etviz.artifacts.record.record_file import LISTINGS, SPECIFICATIONS, Record, TensorPlace, write_record
 from etviz.errors import UsageError
 from etviz.graph.delegation import count_nodes
+from etviz.graph.ir import Graph
 from etviz.pipeline.capture import capture, capture_reference, check_reference
 from etviz.upstream import tosa
 from etviz.upstream.executorch import delegated_listings, emitted_programs, lowered_module, quietly
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
-
     from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
     from torch.export import ExportedProgram
 
-    from etviz.artifacts.files import PathLike
-    from etviz.graph.ir import Graph
 
 logger = logging.getLogger(__name__)
 

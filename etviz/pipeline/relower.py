@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from tqdm.auto import tqdm
@@ -15,17 +16,12 @@ from tqdm.auto import tqdm
 from etviz.artifacts.files import room_for
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import EtvizError, ExecutionError
+from etviz.graph.ir import Graph
 from etviz.graph.ir_json import TextTable, dump_graph
 from etviz.pipeline.interpreters import Interpreter, interpreter_of
 from etviz.pipeline.worker import WORKER
 from etviz.upstream.executorch import backend_module, runs_here
 from etviz.upstream.xnnpack import BACKEND
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable
-
-    from etviz.graph.ir import Graph
 
 _STEPS = ("start", "lower", "run", "read")
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from etviz.artifacts.program.payload import Payload, Specification
 from etviz.artifacts.program.tosa_graph import TosaGraph, TosaTensor, is_tosa, read_tosa, returning
 from etviz.errors import UsageError
@@ -244,7 +246,6 @@ def _array(value: Any, tensor: TosaTensor, name: str) -> Any:
 
 
 def _tensor(value: Any, tensor: TosaTensor) -> torch.Tensor:
-    import numpy as np
     import torch
 
     plain = np.ascontiguousarray(value)

@@ -15,18 +15,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Pipe
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
 import etviz
 from etviz.errors import ExecutionError, UsageError, checked
 from etviz.pipeline.service import IDLE, OUT_OF_MEMORY
 from etviz.upstream.libraries import NAME_A_LIBRARY, users_libraries
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 DEFAULT_TIMEOUT: Final = 600.0
 KEPT_LINES: Final = 20

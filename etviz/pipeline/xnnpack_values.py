@@ -11,16 +11,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from etviz.artifacts.program.xnnpack_payload import INPUT, INSERTED, OUTPUT, UnpackedPayload, tensors_of
+from etviz.artifacts.program.xnnpack_payload import INPUT, INSERTED, OUTPUT, Json, UnpackedPayload, tensors_of
 from etviz.errors import UsageError
+from etviz.graph.ir import Graph, Meta, Node
 from etviz.graph.quantize_ops import DEQUANTIZE, QUANTIZE, chooses_grid, conversion
 from etviz.graph.uses import item_of
 
 if TYPE_CHECKING:
     import torch
 
-    from etviz.artifacts.program.xnnpack_payload import Json
-    from etviz.graph.ir import Graph, Meta, Node
 
 _NONE: Final = 2**32 - 1
 _IMAGE: Final = 4

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from etviz.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 BLOCK: Final = 1 << 15
 """Elements per block: they fit the cache, and torch starts no threads for them."""

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etviz.tensors.blocks import floats
+from etviz.tensors.blocks import Floats, floats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import torch
 
-    from etviz.tensors.blocks import Floats
 
 _LISTED: Final = 3
 _ALL_ORDERS: Final = 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,6 @@ from etviz.errors import UsageError
 from etviz.tensors.blocks import BLOCK, Floats, check_pair, finite, flat, floats, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import torch
 
 

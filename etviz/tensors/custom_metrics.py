@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,8 +17,6 @@ from etviz.tensors.blocks import pairs
 from etviz.tensors.metrics import METRICS, NAN, Metric, custom_metric
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     import torch
 
 PATIENCE: Final = 60.0

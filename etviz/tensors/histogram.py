@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -12,10 +13,6 @@ import torch
 from etviz import native
 from etviz.errors import UsageError
 from etviz.tensors.blocks import Floats, Ints, blocks, class_counts, flat, floats
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 BLOCK: Final = 1 << 18
 _REFERENCE, _RUNTIME, _ERROR = range(3)

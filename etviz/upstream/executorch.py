@@ -13,6 +13,7 @@ import logging
 import sys
 import threading
 import warnings
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,8 +23,6 @@ FxNode = Any
 """A `torch.fx.Node`. Its argument types are a union of everything."""
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     import torch
     from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
     from torch.export import ExportedProgram

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import operator
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.graph.inline import WRAPS, changes_nothing
@@ -17,8 +18,6 @@ from etviz.upstream.executorch import FxNode
 from etviz.upstream.libraries import load_operator_library
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import torch
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from etviz.errors import ArtifactError
 from etviz.upstream.executorch import quietly
-
-if TYPE_CHECKING:
-    import os
 
 _ALIGNMENT: Final = 64
 _CONSTANT_ALIGNMENT: Final = 16

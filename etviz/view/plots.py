@@ -5,12 +5,15 @@ The colours suit colour-blind readers and any background; the rest follows the c
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
 
+from etviz.analysis.analysis import Analysis
 from etviz.artifacts.files import whole_file
 from etviz.comparison.gap import MISMATCH
 from etviz.errors import UsageError, during
@@ -18,12 +21,8 @@ from etviz.graph.labels import describe_row, short_name
 from etviz.tensors.metrics import METRICS, NAN
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Sequence
-
     from matplotlib.axes import Axes
 
-    from etviz.analysis.analysis import Analysis
 
 REFERENCE: Final = "#0d84d8"
 RUNTIME: Final = "#e8710a"

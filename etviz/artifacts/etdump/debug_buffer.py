@@ -9,21 +9,20 @@ import itertools
 import math
 import os
 import warnings
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from etviz.artifacts.etdump.events import Layout, TensorRef
 from etviz.artifacts.files import PathLike, Residency, check_unchanged, looks_like, open_artifact, wrong_kind
 from etviz.artifacts.scalar_types import SCALAR_TYPES, torch_dtype
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     import torch
 
-    from etviz.artifacts.etdump.events import Layout, TensorRef
 
 _ADVICE: Final = "give the debug buffer that was written together with this ETDump, copied whole"
 _BLOCK: Final = 1 << 20

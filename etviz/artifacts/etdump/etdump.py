@@ -5,17 +5,15 @@ Upstream's reader rejects a whole dump that has one float16 tensor. This one rea
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from etviz.artifacts.etdump.events import DebugEvent, Events, Layout, ProfileEvents, TensorRef, read_events
 from etviz.artifacts.etdump.salvage import salvage_events
 from etviz.artifacts.files import PathLike, open_artifact, path_of, wrong_kind
 from etviz.artifacts.flatbuffer import FlatBuffer
 from etviz.errors import ArtifactError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["DebugEvent", "ETDump", "Events", "Layout", "ProfileEvents", "RunBlock", "TensorRef", "read_etdump"]
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from etviz.artifacts.flatbuffer import FlatTables, split
 from etviz.artifacts.scalar_types import SCALAR_TYPES, scalar_type_name
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _KINDS: Final = ("null", "int", "bool", "float", "double", "tensor", "tensor_list", "string")
 _SCALAR_FIELDS: Final = {"int": (3, "<i8"), "float": (4, "<f4"), "double": (5, "<f8"), "bool": (6, "<u1")}

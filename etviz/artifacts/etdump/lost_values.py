@@ -5,21 +5,17 @@ The timed calls and the program give the offsets, if every described value lies 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import DebugEvent, ETDump, Layout, RunBlock, TensorRef
 from etviz.artifacts.program.logged import logged_by
-from etviz.artifacts.program.program import dense_strides
+from etviz.artifacts.program.program import Method, TensorSpec, dense_strides
 from etviz.artifacts.scalar_types import SCALAR_TYPES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from etviz.artifacts.etdump.debug_buffer import DebugBuffer
-    from etviz.artifacts.program.program import Method, TensorSpec
 
 # What ETDumpGen can describe.
 _DESCRIBED: Final = frozenset((0, 1, 2, 3, 4, 6, 7, 11, 22, 27))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,6 @@ from etviz.artifacts.etdump.events import TensorRef
 from etviz.errors import ArtifactError, FileChangedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     import torch
 
     from etviz.artifacts.etdump.debug_buffer import DebugBuffer

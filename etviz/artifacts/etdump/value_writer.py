@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import torch
 
 from etviz.artifacts.etdump.events import DebugEvent, Layout, ProfileEvents, TensorRef
 from etviz.artifacts.scalar_types import SCALAR_TYPES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 _CODES: Final = {item.name: item.code for item in SCALAR_TYPES.values()}
 ALIGNMENT: Final = 64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,16 +12,13 @@ import numpy.typing as npt
 
 from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
 from etviz.artifacts.flatbuffer import FlatBuffer, FlatTables, split
-from etviz.artifacts.program.program import parse_program, read_program
+from etviz.artifacts.program.program import Program, parse_program, read_program
 from etviz.artifacts.scalar_types import READ_TYPES, SCALAR_TYPES, scalar_type_name
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import torch
 
-    from etviz.artifacts.program.program import Program
 
 _ADVICE: Final = "write it again with serialize_from_bundled_program_to_flatbuffer(), and copy the whole file"
 _TENSOR: Final = 1

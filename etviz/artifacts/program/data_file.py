@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from etviz.artifacts.files import open_artifact, wrong_kind
+from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
 from etviz.artifacts.flatbuffer import FlatBuffer
+from etviz.artifacts.program.program import Program
 from etviz.errors import ArtifactError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from etviz.artifacts.files import PathLike
-    from etviz.artifacts.program.program import Program
 
 _ADVICE: Final = "give the file that write_tensor_data_to_file() wrote together with the .pte"
 _NAMED: Final = 5

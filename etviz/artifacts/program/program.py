@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +18,6 @@ from etviz.artifacts.flatbuffer import FlatBuffer, FlatTables, split
 from etviz.artifacts.scalar_types import SCALAR_TYPES, scalar_type_name
 from etviz.errors import ArtifactError, UsageError
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _ADVICE: Final = "export the program again with to_executorch(), and copy the whole file"
 _IDENTIFIER: Final = re.compile(rb"ET\d\d")

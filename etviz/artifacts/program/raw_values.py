@@ -9,20 +9,17 @@ import contextlib
 import math
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import torch
 
 from etviz.artifacts.files import PathLike, looks_like, open_artifact
+from etviz.artifacts.program.program import Method
 from etviz.artifacts.scalar_types import READ_TYPES
 from etviz.errors import ArtifactError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etviz.artifacts.program.program import Method
 
 _ADVICE: Final = "give the raw file that the runner wrote, copied whole"
 _MOST_ELEMENTS: Final = 1 << 58

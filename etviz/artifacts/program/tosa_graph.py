@@ -5,15 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-from etviz.artifacts.flatbuffer import FlatBuffer, split
+from etviz.artifacts.flatbuffer import FlatBuffer, FlatTables, split
 from etviz.errors import UsageError
-
-if TYPE_CHECKING:
-    from etviz.artifacts.flatbuffer import FlatTables
 
 _MAGIC: Final = b"TOSA"
 _MAJOR: Final = 1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import xxhash
 
@@ -13,9 +14,6 @@ from etviz.artifacts.files import PathLike, open_artifact
 from etviz.artifacts.known_files import alike, is_noted, is_whole, note, note_whole
 from etviz.artifacts.record.etrecord import ETRecord
 from etviz.errors import ArtifactError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _BLOCK: Final = 1 << 19
 _CHECKSUM: Final = "checksum"

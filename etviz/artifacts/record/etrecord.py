@@ -5,6 +5,7 @@ Graphs do not go through upstream's `deserialize`: it would evaluate expressions
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 import zlib
@@ -24,13 +25,11 @@ from etviz.artifacts.files import (
 )
 from etviz.errors import ArtifactError
 from etviz.graph.from_export import read_exported_program
+from etviz.graph.ir import Graph
 from etviz.graph.ir_json import MalformedGraphError
 
 if TYPE_CHECKING:
-    import mmap
-
     from etviz.artifacts.record.torch_file import TensorFile, TensorFiles
-    from etviz.graph.ir import Graph
 
 _IDENTIFIER: Final = "ETRECORD_V0"
 _EDGE: Final = "edge_dialect_exported_program/"

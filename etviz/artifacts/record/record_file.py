@@ -24,12 +24,12 @@ from etviz.artifacts.files import (
 from etviz.artifacts.program.payload import Specification
 from etviz.artifacts.record.stored_tensors import StoredTensors, tensor_checksum
 from etviz.errors import ArtifactError
+from etviz.graph.ir import Graph
 from etviz.graph.ir_json import MalformedGraphError, TextTable, dump_graph, load_graph
 
 if TYPE_CHECKING:
     import torch
 
-    from etviz.graph.ir import Graph
 
 VERSION: Final = 3
 LISTINGS: Final = "delegated_graph"

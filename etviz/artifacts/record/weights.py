@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.artifacts.record.etrecord import ETRecord
 from etviz.artifacts.record.record_file import Record
 from etviz.artifacts.record.torch_file import TensorFile
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
     import torch
-
-    from etviz.artifacts.record.etrecord import ETRecord
 
 
 class Weights(Mapping[str, "torch.Tensor"]):

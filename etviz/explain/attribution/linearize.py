@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from etviz.errors import EtvizError, FileChangedError, PairingError
-from etviz.evaluation.interludes import TURN, Exchange, Turn
+from etviz.evaluation.interludes import TURN, Exchange, Interlude, Turn
+from etviz.evaluation.interludes import Turns as CallTurns
 from etviz.evaluation.interpreter import State
 from etviz.evaluation.rounds import Course, Turns, stacked
 from etviz.evaluation.values import Logged, flat_values
@@ -26,12 +28,6 @@ from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node, Ref, refs
 from etviz.graph.loops import body_of
 from etviz.graph.uses import item_of
 from etviz.tensors.finite import has_nonfinite, largest_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from etviz.evaluation.interludes import Interlude
-    from etviz.evaluation.interludes import Turns as CallTurns
 
 NEAR: Final = 1e-4
 """Threshold of the relative L2 distance of runtime and reference for derivatives at the halfway point."""

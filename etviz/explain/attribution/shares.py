@@ -12,26 +12,22 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from etviz.artifacts.buffers import give_back
 from etviz.errors import PairingError, UsageError
-from etviz.evaluation.interludes import Turn
-from etviz.evaluation.replay import question
+from etviz.evaluation.evaluator import Evaluator
+from etviz.evaluation.interludes import Interlude, Turn, Turns
+from etviz.evaluation.interpreter import State
+from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.unpacked import has_unpacked, largest_value
 from etviz.explain.attribution.float64 import After, ExpansionPoint, Float64
 from etviz.explain.attribution.linearize import Contribution, Linearization, Linearizer, NodeValues
 from etviz.explain.attribution.wide_constants import widen
-
-if TYPE_CHECKING:
-    from etviz.evaluation.evaluator import Evaluator
-    from etviz.evaluation.interludes import Interlude, Turns
-    from etviz.evaluation.interpreter import State
-    from etviz.evaluation.replay import Replay
-    from etviz.graph.ir import Graph, Node
+from etviz.graph.ir import Graph, Node
 
 GRADIENT, STRAIGHT_THROUGH, PATCH, UNKNOWN = "gradient", "straight-through", "patch", "unknown"
 PATCHES: Final = 8

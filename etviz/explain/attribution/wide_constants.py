@@ -7,19 +7,16 @@ the node.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from etviz.artifacts.buffers import LARGE, Buffers
 from etviz.evaluation.interpreter import weight_of
 from etviz.tensors.finite import has_nonfinite
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
 
 _KEPT: Final = 96 << 20
 _COMPACT: Final = 1 << 16

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from etviz.graph.ir import Graph
 
+if TYPE_CHECKING:
     from etviz.comparison.gap import ExecutionGaps
     from etviz.explain.stages.stages import ProgramForm
-    from etviz.graph.ir import Graph
 
 NOT_ZOOMED: Final = "it is inside a delegate, which logs only its outputs; zoom into it to see more"
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from etviz.comparison.gap import COMPARED, MISMATCH
+from etviz.comparison.gap import COMPARED, MISMATCH, Gap
 from etviz.comparison.measurement import measure
 from etviz.errors import UsageError
-from etviz.evaluation.replay import question
+from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.spill import SpillFile
 from etviz.explain.quantization.delegates import ZoomedCall, reasons_inside
 from etviz.explain.quantization.weight_error import WeightPair, weight_error, weight_pairs
@@ -25,8 +25,6 @@ from etviz.graph.uses import Key
 if TYPE_CHECKING:
     import torch
 
-    from etviz.comparison.gap import Gap
-    from etviz.evaluation.replay import Replay
 
 NUMBERS: Final = (
     *("quantization_rmse", "quantization_sqnr_db", "backend_rmse", "backend_sqnr_db", "total_rmse", "total_sqnr_db"),

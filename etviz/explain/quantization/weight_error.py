@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from etviz.comparison.measurement import measure
-from etviz.graph.ir import Node, Ref
+from etviz.explain.stages.exported_operators import ExportedOperator, OperatorValues, Partner
+from etviz.graph.ir import Input, Node, Ref
 from etviz.graph.quantize_ops import converted, granularity, grid_arguments, is_dequantize
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from etviz.explain.stages.exported_operators import ExportedOperator, OperatorValues, Partner
-    from etviz.graph.ir import Input
-    from etviz.graph.uses import Key
+from etviz.graph.uses import Key
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from etviz.comparison.gap import COMPARED, MISMATCH
+from etviz.comparison.gap import COMPARED, MISMATCH, ExecutionGaps, Gap, Run
 from etviz.comparison.measurement import measure, why_not_comparable
 from etviz.errors import UsageError
+from etviz.evaluation.replay import Replay
 from etviz.explain.stages.stages import EXPORTED, NAMELESS, NO_PARTNER, QUANTIZED, Stage, Stages, evaluated
 from etviz.tensors.metrics import NAN, UNKNOWN, Noise, Sums
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etviz.comparison.gap import ExecutionGaps, Gap, Run
-    from etviz.evaluation.replay import Replay
 
 _ALIASES: Final = {"exported_program": EXPORTED, "edge_dialect_exported_program": "edge"}
 _UNKNOWN: Final = "it is no operator of the exported program, or lies on an unknown grid"

@@ -8,18 +8,14 @@ kinds at the same place between partners are paired.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from etviz.evaluation.operator_rules import by_position
-from etviz.graph.ir import Ref, refs
+from etviz.graph.ir import Graph, Meta, Node, Ref, refs
 from etviz.graph.uses import Key, Uses, is_size, operators
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from etviz.graph.ir import Graph, Meta, Node
 
 
 class Side:

@@ -6,15 +6,12 @@ origin. An operator's value is the value that leaves the nodes of that name.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from etviz.graph.ir import Graph, Meta, Node
 from etviz.graph.quantize_ops import converted, is_conversion, is_dequantize, is_quantize
 from etviz.graph.uses import Key, Uses, operators
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @dataclass(slots=True)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
+from etviz.comparison.gap import ExecutionGaps
 from etviz.comparison.measurement import as_tensor, measure, why_not_comparable
-from etviz.evaluation.replay import question
+from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.spill import SpillFile
 from etviz.explain.stages.stages import NAMELESS, NO_PARTNER, QUANTIZED, RUNTIME, Stage, Stages
 from etviz.tensors.metrics import NAN, level, unavoidable
@@ -17,8 +18,6 @@ from etviz.tensors.metrics import NAN, level, unavoidable
 if TYPE_CHECKING:
     import torch
 
-    from etviz.comparison.gap import ExecutionGaps
-    from etviz.evaluation.replay import Replay
 
 SAME, ROUNDING, QUANTIZATION, DIFFERS = "same", "rounding", "quantization", "differs"
 COLUMNS: Final = (

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from etviz.comparison.gap import Gap, Run
 from etviz.errors import UsageError
 from etviz.evaluation.own_operators import OwnFunctions
 from etviz.explain.stages.stages import NO_PARTNER
+from etviz.graph.ir import Graph
 from etviz.graph.labels import owners_of
 from etviz.graph.uses import operators
 from etviz.tensors.metrics import NAN, UNKNOWN, Sums
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from etviz.comparison.gap import Gap, Run
-    from etviz.graph.ir import Graph
 
 _LISTED: Final = 8
 

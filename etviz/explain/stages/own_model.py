@@ -10,18 +10,18 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch.export import ExportedProgram
 
 from etviz.comparison.exact import compare_exact
-from etviz.comparison.gap import Gap, Keeper
+from etviz.comparison.gap import ExecutionGaps, Gap, Keeper, Run
 from etviz.comparison.judging import judge_totals
 from etviz.comparison.measurement import as_tensor, why_not_comparable
 from etviz.errors import UsageError
 from etviz.evaluation.evaluator import Evaluator
-from etviz.evaluation.replay import question
+from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.spill import SpillFile
 from etviz.explain.stages.against import OtherReference, without_reference
 from etviz.explain.stages.alignment import align, left_out, put_in_between
@@ -32,10 +32,6 @@ from etviz.graph.quantize_ops import is_conversion
 from etviz.graph.uses import Key, operators
 from etviz.pipeline.functional import functional
 from etviz.tensors.metrics import NAN
-
-if TYPE_CHECKING:
-    from etviz.comparison.gap import ExecutionGaps, Run
-    from etviz.evaluation.replay import Replay
 
 REFERENCE: Final = "reference"
 _LISTED: Final = 4

@@ -9,32 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
+from etviz.comparison.gap import ExecutionGaps, Gap
 from etviz.comparison.measurement import as_tensor
 from etviz.errors import EtvizError, FileChangedError
 from etviz.evaluation.evaluator import Evaluator
+from etviz.evaluation.limits import Limits
 from etviz.evaluation.noise import total_noise
-from etviz.evaluation.replay import question
+from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.spill import SpillFile
 from etviz.evaluation.values import Value, flat_values
 from etviz.explain.stages.alignment import align
 from etviz.explain.stages.exported_operators import OperatorValues, find_partners
 from etviz.graph.inline import inline
-from etviz.graph.ir import Node
+from etviz.graph.ir import Graph, Node
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.quantize_ops import Grid, grid_of, is_dequantize, is_quantize
 from etviz.graph.uses import Key
 from etviz.pipeline.functional import functional
 from etviz.tensors.metrics import Noise
-
-if TYPE_CHECKING:
-    from etviz.comparison.gap import ExecutionGaps, Gap
-    from etviz.evaluation.limits import Limits
-    from etviz.evaluation.replay import Replay
-    from etviz.graph.ir import Graph
 
 RUNTIME: Final = "runtime"
 LOWERED: Final = "lowered"

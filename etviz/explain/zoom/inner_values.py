@@ -12,16 +12,17 @@ Sources, in this order:
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from etviz.artifacts.program.held import Held, held_operators, is_readable
 from etviz.artifacts.program.program import read_program
-from etviz.comparison.constants import differing
+from etviz.comparison.constants import Difference, differing
 from etviz.errors import UsageError
 from etviz.graph.exposure import Exposure, expose
 from etviz.graph.ir import Graph, Node, Ref
@@ -29,14 +30,9 @@ from etviz.graph.quantize_ops import conversion
 from etviz.graph.uses import Uses, item_of, operators
 from etviz.pipeline.interpreters import interpreter_of
 from etviz.pipeline.relower import AloneRun, Piece, run_alone, same_bits
+from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.tensors.sums import sums_of
 from etviz.upstream.executorch import runs_here
-
-if TYPE_CHECKING:
-    import threading
-
-    from etviz.comparison.constants import Difference
-    from etviz.tensors.custom_metrics import CustomMetrics
 
 Identifier = int | str
 Preprocessing = Callable[[Identifier, Any], Any]

@@ -6,22 +6,19 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import torch
 
-from etviz.artifacts.flatbuffer import FlatBuffer
+from etviz.artifacts.flatbuffer import FlatBuffer, FlatTables
 from etviz.artifacts.program.held import NATIVE, require_version
+from etviz.artifacts.program.payload import Payload
 from etviz.artifacts.scalar_types import SCALAR_TYPES
 from etviz.errors import UsageError
 from etviz.evaluation.evaluator import Evaluator
 from etviz.graph.ir import Graph, Input, Node, Ref, Tag
 from etviz.pipeline.interpreters import ShownInside
-
-if TYPE_CHECKING:
-    from etviz.artifacts.flatbuffer import FlatTables
-    from etviz.artifacts.program.payload import Payload
 
 _NO_VALUE: Final = "the native graph has no value of this name"
 _REFUSED: Final = "the delegate's native graph {}; etviz evaluates graphs of known sizes without branches and state"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.artifacts.record.weights import Aligned
 from etviz.errors import UsageError
 from etviz.evaluation.evaluator import Evaluator, Scope
+from etviz.evaluation.interludes import Interlude
 from etviz.evaluation.operator_rules import resolve
 from etviz.evaluation.replay import Log, Replay, of_last_round, question
 from etviz.evaluation.values import Value, flat_values
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import Self
 
-    from etviz.evaluation.interludes import Interlude
 
 _PLAIN: Final = ("delegate", *CONTROL, OBSERVED)
 

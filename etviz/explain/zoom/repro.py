@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -17,8 +18,6 @@ from etviz.pipeline.relower import own_copy, run_alone, same_bits
 from etviz.text import markdown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from etviz.explain.zoom.piece import Alone
 
 _MARK: Final = "repro.json"

@@ -10,12 +10,12 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from etviz.comparison.exact import compare_exact
-from etviz.comparison.gap import MISMATCH, Keeper
+from etviz.comparison.gap import MISMATCH, ExecutionGaps, Gap, Keeper
 from etviz.comparison.hypotheses import in_precision
 from etviz.comparison.input_checks import Entrance
 from etviz.comparison.judging import judge_totals, measure_totals
@@ -32,12 +32,9 @@ from etviz.graph.labels import short_operator
 from etviz.graph.uses import operators
 from etviz.pipeline.interpreters import emulated_by
 from etviz.pipeline.relower import Piece, alterations, same_bits
+from etviz.tensors.custom_metrics import CustomMetrics
+from etviz.tensors.fingerprints import Fingerprint
 from etviz.tensors.metrics import MEASURED, UNKNOWN, Noise
-
-if TYPE_CHECKING:
-    from etviz.comparison.gap import ExecutionGaps, Gap
-    from etviz.tensors.custom_metrics import CustomMetrics
-    from etviz.tensors.fingerprints import Fingerprint
 
 Call = tuple[int, int]
 """A delegate call: number of the execution, and of the instruction."""

@@ -7,25 +7,23 @@ output. The format is "Trace Event Format" (Google): complete events (``"ph": "X
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from etviz._version import __version__
 from etviz.analysis.profile import CALLS, spans
-from etviz.artifacts.files import check_target, whole_file
+from etviz.artifacts.etdump.etdump import ProfileEvents
+from etviz.artifacts.files import PathLike, check_target, whole_file
 from etviz.errors import UsageError, during
 from etviz.graph.labels import describe, describe_outputs, node_label, owners_of
 from etviz.view.export.figures import figures, shape_text, worst_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from etviz.analysis.analysis import Analysis
-    from etviz.artifacts.etdump.etdump import ProfileEvents
-    from etviz.artifacts.files import PathLike
 
 PROCESS: Final = 1
 _PAUSE_US: Final = 100.0

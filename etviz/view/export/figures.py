@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.gap_tables import rank
 from etviz.json_numbers import as_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     import pandas as pd
 
 METRICS: Final = ("severity", "introduced_severity", "rmse", "sqnr_db")

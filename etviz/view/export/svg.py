@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.artifacts.files import check_target, whole_file
+from etviz.artifacts.files import PathLike, check_target, whole_file
 from etviz.comparison.gap import WRONG
 from etviz.errors import UsageError, during
+from etviz.graph.edges import DataEdge
+from etviz.graph.tree import Tree
 from etviz.text import one_line
 from etviz.view.export.model_explorer import rows_of_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
     from etviz.analysis.analysis import Analysis
-    from etviz.artifacts.files import PathLike
-    from etviz.graph.edges import DataEdge
-    from etviz.graph.tree import Tree
 
 _FILLS: Final = {"ok": "#d9ead9", "warn": "#f3d27a", "bad": "#e0655f", "unknown": "#f4f5f6"}
 _WIDTH, _HEIGHT, _GAP, _HEAD = 190, 40, 24, 26

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,8 +11,6 @@ from etviz.artifacts.files import whole_files
 from etviz.errors import EtvizError, UsageError, during
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import torch
 
     from etviz.analysis.analysis import Analysis

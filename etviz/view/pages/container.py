@@ -5,12 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 VERSION: Final = 1
 _ALIGNMENT: Final = 8

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pandas.api.types import is_numeric_dtype
 
+from etviz.analysis.summary import Summary
 from etviz.comparison.gap_tables import ranking
 from etviz.text import markup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     import pandas as pd
 
     from etviz.analysis.analysis import Analysis
-    from etviz.analysis.summary import Summary
 
 MARKS: Final = {"ok": "✓", "warn": "!", "bad": "✗", "unknown": "?"}
 STATIC_TABLE: Final = "etviz-static"

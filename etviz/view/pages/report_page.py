@@ -6,14 +6,17 @@ It holds the notebook's view and precomputed answers of a kernel; `TENSORS` cont
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from tqdm.auto import tqdm
 
 from etviz._version import __version__
-from etviz.artifacts.files import check_target, whole_file
+from etviz.analysis.analysis import Analysis
+from etviz.artifacts.files import PathLike, check_target, whole_file
 from etviz.errors import EtvizError, UsageError, during
 from etviz.settings import TENSORS, options
 from etviz.text import markup
@@ -21,17 +24,10 @@ from etviz.view.pages.container import Answer, laid_out, pack
 from etviz.view.pages.html import view_page
 from etviz.view.pages.html_tables import MARKS, html_facts, html_finding, html_table, worst_table
 from etviz.view.pages.profile_svg import profile_svg
+from etviz.view.payload.beside import Beside
 from etviz.view.payload.program_payload import build_payload
 from etviz.view.payload.tensor import BUILDERS, build_tensor
 from etviz.view.payload.timeline import build_timeline
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from etviz.analysis.analysis import Analysis
-    from etviz.artifacts.files import PathLike
-    from etviz.view.payload.beside import Beside
 
 logger = logging.getLogger(__name__)
 

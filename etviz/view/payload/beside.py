@@ -6,6 +6,7 @@ The first program's rows keep their places, so every question about a row works 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,8 +20,6 @@ from etviz.view.payload.columns import Column
 from etviz.view.payload.wire import MessageBuffers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from etviz.analysis.analysis import Analysis
 
 CHANGE: Final = "change"

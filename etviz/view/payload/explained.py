@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,8 +14,6 @@ from etviz.explain.quantization.delegates import not_counted
 from etviz.view.payload.columns import Column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from etviz.analysis.analysis import Analysis
     from etviz.explain.quantization.split import RowSplit
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,7 @@ from etviz.graph.labels import module_labels, row_name
 from etviz.graph.tree import KINDS, Tree
 from etviz.json_numbers import as_text
 from etviz.tensors.metrics import METRICS
+from etviz.view.payload.beside import Beside
 from etviz.view.payload.columns import Column, table_columns
 from etviz.view.payload.explained import (
     ATTRIBUTION_COLUMNS,
@@ -32,12 +34,9 @@ from etviz.view.payload.explained import (
 from etviz.view.payload.wire import MessageBuffers, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from etviz.analysis.analysis import Analysis
     from etviz.analysis.profile import Profile
     from etviz.analysis.tables import Tables
-    from etviz.view.payload.beside import Beside
 
 
 VERSION: Final = 1

@@ -5,23 +5,20 @@ Operators that a backend timed with another clock start with their call.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from etviz.analysis.analysis import Analysis
 from etviz.analysis.profile import CALLS, converted, spans
+from etviz.artifacts.etdump.etdump import ProfileEvents
 from etviz.errors import UsageError
 from etviz.graph.labels import node_label, owners_of
 from etviz.view.payload.program_payload import INNER, table_rows
 from etviz.view.payload.wire import MessageBuffers, encode
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from etviz.analysis.analysis import Analysis
-    from etviz.artifacts.etdump.etdump import ProfileEvents
 
 KINDS: Final = ("framework", "call", "operator", "kernel")
 _FRAMEWORK, _CALL, _OPERATOR, _KERNEL = range(len(KINDS))

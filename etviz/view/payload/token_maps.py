@@ -6,19 +6,15 @@ Texts of a tokenizer are sent unchanged; the view escapes control characters (`j
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from etviz.comparison.gap import WRONG
-from etviz.view.payload.wire import encode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from etviz.view.payload.wire import MessageBuffers
+from etviz.view.payload.wire import MessageBuffers, encode
 
 _WHOLE: Final = ("prompt", "step", "position", "token", "predicted_reference", "predicted_runtime", "rank")
 _REAL: Final = (

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import traitlets
 
+from etviz.analysis.analysis import Analysis, Change
+from etviz.analysis.summary import Summary
 from etviz.comparison.gap import COMPARED
 from etviz.errors import UsageError
 from etviz.view.pages.html_tables import html_table
 from etviz.view.pages.report_page import embedded_html
+from etviz.view.payload.beside import Beside
 from etviz.view.payload.program_payload import build_payload, column_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from etviz.analysis.analysis import Analysis, Change
-    from etviz.analysis.summary import Summary
-    from etviz.view.payload.beside import Beside
 
 SHARED: Final = ("selected", "sort_by", "descending", "filter", "expanded", "height")
 

@@ -11,12 +11,15 @@ import logging
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anywidget
 import traitlets
+from IPython.display import display
 
+from etviz.analysis.analysis import Analysis, Change
 from etviz.errors import EtvizError, UsageError
 from etviz.settings import options
 from etviz.view.pages.html import STATIC
@@ -26,11 +29,6 @@ from etviz.view.widget.explanations import explain, offered
 from etviz.view.widget.jobs import Job, Jobs, Progress
 from etviz.view.widget.panel import NO_PANEL, Area, PanelPlace, is_place, listed, place, settle
 from etviz.view.widget.state import SHARED, ViewState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from etviz.analysis.analysis import Analysis, Change
 
 logger = logging.getLogger(__name__)
 
@@ -317,8 +315,6 @@ def mimebundle(state: ViewState, text: str, panel: PanelPlace | None = None, **k
 
 def show(state: ViewState, text: str, sidebar: bool | Area = False) -> None:
     """Display the widget; raises as `panel.place` does."""
-    from IPython.display import display
-
     data, metadata = mimebundle(state, text, place(state.title, sidebar))
     display(data, metadata=metadata, raw=True)
 
