@@ -49,21 +49,18 @@ def file_options(
         typer.Argument(metavar="ETDUMP", help="An ETDump; or a folder, zip, gzip or device's log with the artifacts."),
     ],
     etrecord: EtrecordOption = None,
-    debug_buffer: Annotated[
-        Path | None, typer.Option("--debug-buffer", help="The tensors that the runtime logged.")
-    ] = None,
-    pte: Annotated[Path | None, typer.Option("--pte", help="The program (.pte or .bpte).")] = None,
+    debug_buffer: Annotated[Path | None, typer.Option(help="The tensors that the runtime logged.")] = None,
+    pte: Annotated[Path | None, typer.Option(help="The program (.pte or .bpte).")] = None,
     record: RecordOption = None,
     inputs: InputsOption = None,
     method: MethodOption = None,
     time_scale: ScaleOption = "ns",
     metric: Annotated[
         list[str] | None,
-        typer.Option("--metric", metavar="MODULE:CLASS", help="A comparator of yours: one more column. Repeat it."),
+        typer.Option(metavar="MODULE:CLASS", help="A comparator of yours: one more column. Repeat it."),
     ] = None,
     task: Annotated[
-        list[str] | None,
-        typer.Option("--task", metavar="NAME", help="top1, top5, margin, kl, or MODULE:FUNCTION. Repeat it."),
+        list[str] | None, typer.Option(metavar="NAME", help="top1, top5, margin, kl, or MODULE:FUNCTION. Repeat it.")
     ] = None,
 ) -> Artifacts:
     named = {"etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte, "record": record}

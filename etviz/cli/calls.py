@@ -15,7 +15,7 @@ from etviz.cli.gaps import records
 def calls(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a recording, or its calls.bin.")],
     pte: Annotated[
-        Path | None, typer.Option("--pte", help="The program, beside its record or ETRecord; by default in DIR.")
+        Path | None, typer.Option(help="The program, beside its record or ETRecord; by default in DIR.")
     ] = None,
     method: MethodOption = None,
     as_json: JsonOption = False,

@@ -37,18 +37,16 @@ def check(
     operators: Annotated[
         bool | None, typer.Option("--operators/--no-operators", help="No operator or weight may be at fault.")
     ] = None,
-    config: Annotated[Path | None, typer.Option("--config", help="TOML file with the rules.")] = None,
-    baseline: Annotated[Path | None, typer.Option("--baseline", help="Fail on what became worse than this.")] = None,
-    factor: Annotated[float | None, typer.Option("--factor", help="How many times worse than the baseline.")] = None,
-    write_baseline: Annotated[
-        Path | None, typer.Option("--write-baseline", help="Store this run's numbers as a baseline.")
-    ] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with the rules.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="Fail on what became worse than this.")] = None,
+    factor: Annotated[float | None, typer.Option(help="How many times worse than the baseline.")] = None,
+    write_baseline: Annotated[Path | None, typer.Option(help="Store this run's numbers as a baseline.")] = None,
     device: Annotated[
-        str, typer.Option("--device", help="Class of devices: store its bits in the baseline, or compare with them.")
+        str, typer.Option(help="Class of devices: store its bits in the baseline, or compare with them.")
     ] = "",
-    junit: Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON; '-' prints it.")] = None,
-    markdown: Annotated[Path | None, typer.Option("--markdown", help="Write a summary for pull requests.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write a summary for pull requests.")] = None,
 ) -> None:
     """Fail (exit status 1) if an output differs, an operator is at fault, or a row is beyond a limit or a baseline."""
     start = time.perf_counter()

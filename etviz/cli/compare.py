@@ -27,8 +27,8 @@ def compare(
         list[Path], typer.Argument(metavar="A B ...", help="Folders with artifacts (or ETDumps in such folders).")
     ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write an HTML page.")] = None,
-    by: Annotated[str, typer.Option("--by", help="The metric to compare.")] = "introduced_severity",
-    top: Annotated[int, typer.Option("--top", min=1, help="Number of operators to print.")] = 10,
+    by: Annotated[str, typer.Option(help="The metric to compare.")] = "introduced_severity",
+    top: Annotated[int, typer.Option(min=1, help="Number of operators to print.")] = 10,
     inputs: given.InputsOption = None,
     as_json: given.JsonOption = False,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from etviz.decoding.result import Decode
 
 _LARGEST = 64 << 20
-_PANEL = "Tokens of a language model"
+
+_option = partial(typer.Option, rich_help_panel="Tokens of a language model")
 _COLUMNS = ("prompt", "step", "position", "text", "agrees", "margin", "margin_shift", "margin_noise", "kl", "explained")
 
 
@@ -50,58 +52,22 @@ class PromptText:
 
 
 def token_options(
-    prompt: Annotated[
-        list[str] | None, typer.Option("--prompt", help="A text to continue; may be repeated.", rich_help_panel=_PANEL)
-    ] = None,
-    ids: Annotated[
-        list[str] | None,
-        typer.Option("--ids", help="A prompt as token ids, '1 2 3'; may be repeated.", rich_help_panel=_PANEL),
-    ] = None,
-    prompts: Annotated[
-        Path | None, typer.Option("--prompts", help="A file with a prompt on each line.", rich_help_panel=_PANEL)
-    ] = None,
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option("--tokenizer", help="tokenizer.json, or a SentencePiece model.", rich_help_panel=_PANEL),
-    ] = None,
+    prompt: Annotated[list[str] | None, _option(help="A text to continue; may be repeated.")] = None,
+    ids: Annotated[list[str] | None, _option(help="A prompt as token ids, '1 2 3'; may be repeated.")] = None,
+    prompts: Annotated[Path | None, _option(help="A file with a prompt on each line.")] = None,
+    tokenizer: Annotated[Path | None, _option(help="tokenizer.json, or a SentencePiece model.")] = None,
     reference: Annotated[
-        Path | None,
-        typer.Option(
-            "--reference",
-            help="Folder of a transformers model, or the file of --kl-divergence-base.",
-            rich_help_panel=_PANEL,
-        ),
+        Path | None, _option(help="Folder of a transformers model, or the file of --kl-divergence-base.")
     ] = None,
-    steps: Annotated[
-        int, typer.Option("--steps", min=0, help="Tokens that the reference adds to a prompt.", rich_help_panel=_PANEL)
-    ] = 32,
-    prefill: Annotated[
-        int | None, typer.Option("--prefill", min=1, help="Tokens of a call of the prompt.", rich_help_panel=_PANEL)
-    ] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option("--encoder", help="Method that reads the sources (speech, images).", rich_help_panel=_PANEL),
-    ] = None,
+    steps: Annotated[int, _option(min=0, help="Tokens that the reference adds to a prompt.")] = 32,
+    prefill: Annotated[int | None, _option(min=1, help="Tokens of a call of the prompt.")] = None,
+    encoder: Annotated[str | None, _option(help="Method that reads the sources (speech, images).")] = None,
     source: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--source", help="The encoder's input for one text: .npy, .npz, .pt, .safetensors.", rich_help_panel=_PANEL
-        ),
+        list[Path] | None, _option(help="The encoder's input for one text: .npy, .npz, .pt, .safetensors.")
     ] = None,
-    max_kl_p99: Annotated[
-        float | None,
-        typer.Option(
-            "--max-kl-p99", help="Largest 99th percentile of the KL divergence, in nats.", rich_help_panel=_PANEL
-        ),
-    ] = None,
-    max_flips: Annotated[
-        float | None,
-        typer.Option("--max-flips", help="Most flips that noise does not explain.", rich_help_panel=_PANEL),
-    ] = None,
-    max_perplexity_ratio: Annotated[
-        float | None,
-        typer.Option("--max-perplexity-ratio", help="Largest ratio of perplexities.", rich_help_panel=_PANEL),
-    ] = None,
+    max_kl_p99: Annotated[float | None, _option(help="Largest 99th percentile of the KL divergence, in nats.")] = None,
+    max_flips: Annotated[float | None, _option(help="Most flips that noise does not explain.")] = None,
+    max_perplexity_ratio: Annotated[float | None, _option(help="Largest ratio of perplexities.")] = None,
 ) -> PromptText:
     from etviz.decoding.gate import TokenLimits
 

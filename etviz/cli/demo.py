@@ -27,8 +27,7 @@ def demo(
     ),
     show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
     runner: Annotated[
-        str | None,
-        typer.Option("--runner", help="cpp: run it with the C++ runner (make runner); or a command, as in etviz run."),
+        str | None, typer.Option(help="cpp: run it with the C++ runner (make runner); or a command, as in etviz run.")
     ] = None,
     llm: Annotated[bool, typer.Option("--llm", help="A language model, its tokens, and a fault of its cache.")] = False,
     as_json: JsonOption = False,

@@ -22,7 +22,7 @@ _SHOWN = ("rmse", "max_abs", "sqnr_db", "cosine")
 
 def outputs(
     artifacts: given.Artifacts,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Write a picture: the RMSE of each output.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a picture: the RMSE of each output.")] = None,
     as_json: given.JsonOption = False,
 ) -> None:
     """The final outputs of each run against their reference, value by value (exit status 1 if one does not match)."""

@@ -23,14 +23,10 @@ def probe(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder for the probes; by default the program's.")
     ] = None,
-    budget: Annotated[
-        str, typer.Option("--budget", help="Maximum additional memory of a probe: 512KB, 64MB.")
-    ] = "64MB",
-    instructions: Annotated[
-        str | None, typer.Option("--instructions", metavar="1,2,…", help="Only the values of these.")
-    ] = None,
+    budget: Annotated[str, typer.Option(help="Maximum additional memory of a probe: 512KB, 64MB.")] = "64MB",
+    instructions: Annotated[str | None, typer.Option(metavar="1,2,…", help="Only the values of these.")] = None,
     inside: Annotated[
-        str | None, typer.Option("--inside", metavar="1,2,…", help="Also the values inside these delegate calls.")
+        str | None, typer.Option(metavar="1,2,…", help="Also the values inside these delegate calls.")
     ] = None,
     method: given.MethodOption = None,
     as_json: given.JsonOption = False,
@@ -78,7 +74,7 @@ def _facts(item: Probe) -> dict[str, object]:
 def load_outputs(
     outputs: Annotated[Path, typer.Argument(metavar="FOLDER", help="Raw outputs: probe-0-0.bin, …, model-0.bin, …")],
     etrecord: given.EtrecordOption = None,
-    pte: Annotated[Path | None, typer.Option("--pte", help="The program (.pte or .bpte).")] = None,
+    pte: Annotated[Path | None, typer.Option(help="The program (.pte or .bpte).")] = None,
     record: given.RecordOption = None,
     inputs: given.InputsOption = None,
     by: ByOption = "introduced_severity",

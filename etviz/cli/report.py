@@ -23,10 +23,10 @@ def report(
     artifacts: given.Artifacts,
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file.")] = Path("report.html"),
     tensors: Annotated[
-        Tensors, typer.Option("--tensors", help="none: smallest; histograms: of every row; worst: and worst elements.")
+        Tensors, typer.Option(help="none: smallest; histograms: of every row; worst: and worst elements.")
     ] = Tensors.histograms,
-    svg: Annotated[Path | None, typer.Option("--svg", help="Also draw the graph, coloured by severity.")] = None,
-    title: Annotated[str | None, typer.Option("--title", help="Heading of the report.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Also draw the graph, coloured by severity.")] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the report.")] = None,
     as_json: given.JsonOption = False,
 ) -> None:
     """One HTML file with the linked view. It needs no kernel and no network, and can be mailed."""

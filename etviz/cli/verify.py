@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def verify(
     bundle: Annotated[Path, typer.Argument(metavar="BPTE", help="A program with test sets (.bpte).")],
-    rtol: Annotated[float, typer.Option("--rtol", help="Relative tolerance.")] = 1e-3,
-    atol: Annotated[float, typer.Option("--atol", help="Absolute tolerance.")] = 1e-5,
+    rtol: Annotated[float, typer.Option(help="Relative tolerance.")] = 1e-3,
+    atol: Annotated[float, typer.Option(help="Absolute tolerance.")] = 1e-5,
     method: MethodOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -20,10 +20,9 @@ _COLOUR: Final = {"ok": "green", "warn": "yellow", "bad": "red"}
 
 def why(
     artifacts: given.Artifacts,
-    top: Annotated[int, typer.Option("--top", min=0, help="Number of other suspects.")] = 5,
+    top: Annotated[int, typer.Option(min=0, help="Number of other suspects.")] = 5,
     inside: Annotated[
-        bool,
-        typer.Option("--inside/--no-inside", help="Zoom into delegates that may be at fault; they run again."),
+        bool, typer.Option("--inside/--no-inside", help="Zoom into delegates that may be at fault; they run again.")
     ] = True,
     as_json: given.JsonOption = False,
 ) -> None:
