@@ -90,9 +90,7 @@ def _is_computed(graph: Graph, name: str) -> bool:
 
 def _meta(graph: Graph, uses: Uses, name: str) -> Meta | None:
     given = next((item.meta for item in graph.inputs if item.name == name), None)
-    source, at = uses.value(name)
-    node = uses.nodes.get(source)
-    return node.outputs[at] if node is not None and at < len(node.outputs) else given
+    return uses.meta(uses.value(name)) or given
 
 
 def _total(metas: Iterable[Meta | None]) -> float:

@@ -186,6 +186,11 @@ class Vectors:
         values, ends = self.flat().tolist(), self.ends().tolist()
         return split(values, ends, tuple)
 
+    def strings(self) -> list[list[str]]:
+        at = self.positions()
+        texts = [self.buffer.text(int(place)) for place in (at + self.buffer.gather(at, "<u4")).tolist()]
+        return split(texts, self.ends().tolist(), list)
+
     def tables(self) -> FlatTables:
         self._spend(_COST_OF_A_TABLE)
         at = self.positions()

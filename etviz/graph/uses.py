@@ -56,6 +56,10 @@ class Uses:
         node = self.nodes.get(name)
         return (node and item_of(node)) or (name, 0)
 
+    def meta(self, key: Key) -> Meta | None:
+        node = self.nodes.get(key[0])
+        return node.outputs[key[1]] if node is not None and key[1] < len(node.outputs) else None
+
 
 def unused(graph: Graph) -> frozenset[Key]:
     """Unread outputs of operators with several outputs, for example mean and rstd of a layer norm.

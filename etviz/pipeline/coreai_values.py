@@ -33,9 +33,8 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
         raise UsageError(f"Core AI's model returns {len(outputs)} values, the delegate {len(graph.outputs)}")
     uses, inner = Uses(graph), dict[str, Any]()
     for name in names:
-        operator, output = uses.value(name)
-        values, metas = logged.get(operator, []), uses.nodes[operator].outputs
-        meta = metas[output] if output < len(metas) else None
+        value = uses.value(name)
+        values, meta = logged.get(value[0], []), uses.meta(value)
         if values and meta is not None and _has(values[-1], meta):
             inner[name] = values[-1]
     idle = [name for name in names if name not in inner and only_moves(uses.nodes[uses.value(name)[0]])]

@@ -34,7 +34,7 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
     plain, precision = run_compiled(content, list(inputs))
     found, _ = run_compiled(model.returning(list(places.values())), list(inputs), _SINGLE)
     own, added = found[: len(plain)], found[len(plain) :]
-    inner = {name: _typed(value, _meta(uses, name)) for name, value in zip(places, added, strict=True)}
+    inner = {name: _typed(value, uses.meta(uses.value(name))) for name, value in zip(places, added, strict=True)}
     gone = [name for name in names if name not in inner]
     parts = parts_of_next(graph, expose(graph), gone, inner)
     missing = {name: _MERGED if name in parts else _NO_VALUE for name in gone}
@@ -60,13 +60,8 @@ def _values(uses: Uses, operator: str, layer: Layer) -> dict[str, Port]:
     return {
         name: layer.outputs[output]
         for name, output in named.items()
-        if output < len(layer.outputs) and _fits(layer.outputs[output], _meta(uses, name))
+        if output < len(layer.outputs) and _fits(layer.outputs[output], uses.meta(uses.value(name)))
     }
-
-
-def _meta(uses: Uses, name: str) -> Meta | None:
-    operator, output = uses.value(name)
-    return next(iter(uses.nodes[operator].outputs[output : output + 1]), None)
 
 
 def _fits(port: Port, meta: Meta | None) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import torch
 from torch.export import ExportedProgram
@@ -40,6 +40,8 @@ from etviz.pipeline.lower import lower
 from etviz.pipeline.recipe import Recipe, lowering
 from etviz.pipeline.relower import Piece, run_alone
 from etviz.upstream.program_file import ProgramFile
+
+_Item = TypeVar("_Item")
 
 _ALIGNMENT: Final = 64
 _UNITS: Final = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
@@ -209,7 +211,8 @@ class _Maker:
 
     def make(self, wanted: set[int] | None, inside: Sequence[int]) -> list[Probe]:
         chosen, missing = self._choose(wanted)
-        groups = self._groups(chosen)
+        costs = [(item, 0 if item.slot in self.method.outputs else item.nbytes) for item in chosen]
+        groups = _packed(costs, self.budget)
         opened = [self._opened(instruction) for instruction in inside]
         if not groups and not opened:
             raise UsageError(f"{self.pte}: no instruction has a value that a probe could give out")
@@ -244,7 +247,6 @@ class _Maker:
         for instruction in self.method.instructions:
             for slot in self._written(instruction):
                 writers[slot] = writers.get(slot, 0) + 1
-        sometimes = _conditional(self.method)
         chosen, missing = [], {}
         for instruction in self.method.instructions:
             if wanted is not None and instruction.index not in wanted:
@@ -254,7 +256,7 @@ class _Maker:
                 reason = ""
                 if spec is None:
                     continue
-                if instruction.index in sometimes:
+                if instruction.index in self.method.nested:
                     reason = _IN_BRANCH
                 elif spec.data_index > 0 or spec.external or slot in self.method.inputs:
                     reason = _STATE
@@ -292,18 +294,6 @@ class _Maker:
             return instruction.args[len(instruction.args) - count :]
         return tuple(t for value in logged_by(self.method, instruction) for t in self.method.tensors(value))
 
-    def _groups(self, chosen: Sequence[_Chosen]) -> list[list[_Chosen]]:
-        groups: list[list[_Chosen]] = []
-        used = 0
-        for item in chosen:
-            cost = 0 if item.slot in self.method.outputs else item.nbytes
-            if not groups or (used + cost > self.budget and used):
-                groups.append([])
-                used = 0
-            groups[-1].append(item)
-            used += cost
-        return groups
-
     def _build(
         self,
         name: str,
@@ -336,6 +326,18 @@ class _Maker:
         return entry, sum(plan.non_const_buffer_sizes) - before, file.content()
 
 
+def _packed(costs: Iterable[tuple[_Item, int]], budget: int) -> list[list[_Item]]:
+    groups: list[list[_Item]] = []
+    used = 0
+    for item, cost in costs:
+        if not groups or (used + cost > budget and used):
+            groups.append([])
+            used = 0
+        groups[-1].append(item)
+        used += cost
+    return groups
+
+
 def _example(spec: TensorSpec | None, instruction: int) -> torch.Tensor:
     if spec is None or spec.dynamism != "static":
         raise UsageError(
@@ -360,15 +362,8 @@ class _OpenedDelegate:
     own: int
 
     def parts(self, budget: int) -> list[_DelegatePart]:
-        names = [name for name in expose(self.inner).candidates if name in self.sizes]
-        groups: list[list[str]] = []
-        used = 0
-        for name in names:
-            if not groups or (used + self.sizes[name] > budget and used):
-                groups.append([])
-                used = 0
-            groups[-1].append(name)
-            used += self.sizes[name]
+        costs = [(name, self.sizes[name]) for name in expose(self.inner).candidates if name in self.sizes]
+        groups = _packed(costs, budget)
         found = [part for group in groups if (part := self._lowered(group)) is not None]
         if not found:
             raise UsageError(
@@ -442,17 +437,10 @@ def _graph(record: Record, method: str, checksum: str, path: Path) -> Graph:
     return record.graphs[method]
 
 
-def _conditional(method: Method) -> set[int]:
-    found: set[int] = set()
-    for item in method.instructions:
-        if item.target is not None:
-            found.update(range(*sorted((item.index, item.target))))
-    return found
-
-
 def _aliases(method: Method, written_by: Any) -> dict[int, list[int]]:
     """By value: other shapes of the same memory, views that the emitter left out."""
-    written = {at for at, value in enumerate(method.values) if value.tensor and _initialized(value.tensor)}
+    specs = {at: value.tensor for at, value in enumerate(method.values)}
+    written = {at for at, spec in specs.items() if spec and (spec.data_index > 0 or spec.external)}
     written |= set(method.inputs)
     last: dict[tuple[int, int], int] = {}
     owners: dict[int, int] = {}
@@ -479,10 +467,6 @@ def _aliases(method: Method, written_by: Any) -> dict[int, list[int]]:
 def _memory(method: Method, slot: int) -> Any:
     spec = method.values[slot].tensor
     return spec.memory if spec is not None else None
-
-
-def _initialized(spec: TensorSpec) -> bool:
-    return spec.data_index > 0 or spec.external
 
 
 __all__ = ["Probe", "ProbeValue", "parse_size", "probe"]

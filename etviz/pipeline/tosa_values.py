@@ -106,9 +106,8 @@ class Places:
         return found[::-1]
 
     def meta(self, name: str) -> Meta | None:
-        operator, output = Uses(self.graph).value(name)
-        metas = self._nodes[operator].outputs
-        return metas[output] if output < len(metas) else None
+        uses = Uses(self.graph)
+        return uses.meta(uses.value(name))
 
     def fits(self, name: str, tensor: str) -> bool:
         """In either layout and but for axes of size 1."""
@@ -224,9 +223,7 @@ def _run(
 
 def _meta_of(graph: Graph, name: str) -> Meta:
     uses = Uses(graph)
-    operator, output = uses.value(name)
-    node = uses.nodes.get(operator)
-    meta = node.outputs[output] if node is not None and output < len(node.outputs) else None
+    meta = uses.meta(uses.value(name))
     if meta is None or not all(isinstance(size, int) for size in meta.shape):
         raise UsageError(f"the shape of the output {name} is not known, and TOSA has no dynamic shapes")
     return meta

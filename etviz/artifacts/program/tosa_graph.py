@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from etviz.artifacts.flatbuffer import FlatBuffer, FlatTables, split
+from etviz.artifacts.flatbuffer import FlatBuffer, FlatTables
 from etviz.errors import UsageError
 
 _MAGIC: Final = b"TOSA"
@@ -68,7 +68,7 @@ def read_tosa(data: memoryview | bytes) -> TosaGraph:
         raise UsageError(f"the delegate holds TOSA {said}; etviz reads TOSA {_MAJOR}.x: lower the model again")
     operators, tensors = block.vectors(1).tables(), block.vectors(2).tables()
     kinds = operators.scalar(0, "<u4").tolist()
-    reads, writes = _names(operators, 3), _names(operators, 4)
+    reads, writes = operators.vectors(3).strings(), operators.vectors(4).strings()
     shapes, dtypes = tensors.vectors(1, "<i4").tuples(), tensors.scalar(2, "<u4").tolist()
     filled = tensors.vectors(3, "<u1").length.tolist()
     whole = zip(tensors.strings(0).tolist(), shapes, dtypes, filled, strict=True)
@@ -79,8 +79,8 @@ def read_tosa(data: memoryview | bytes) -> TosaGraph:
             for kind, r, w in zip(kinds, reads, writes, strict=True)
         ),
         {n: TosaTensor(shape, DTYPES.get(dtype, f"dtype {dtype}"), bool(size)) for n, shape, dtype, size in whole},
-        tuple(_names(block, 3)[0]),
-        tuple(_names(block, _OUTPUTS)[0]),
+        tuple(block.vectors(3).strings()[0]),
+        tuple(block.vectors(_OUTPUTS).strings()[0]),
     )
 
 
@@ -114,10 +114,3 @@ def _block(data: memoryview | bytes) -> tuple[FlatTables, FlatTables]:
     if not len(blocks):
         raise UsageError("the TOSA graph is empty; lower the model again")
     return root, blocks.take(np.arange(1))
-
-
-def _names(tables: FlatTables, field: int) -> list[list[str]]:
-    vectors, buffer = tables.vectors(field), tables.buffer
-    positions = vectors.positions()
-    texts = [buffer.text(int(at)) for at in (positions + buffer.gather(positions, "<u4")).tolist()]
-    return split(texts, vectors.ends().tolist(), list)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from etviz.graph.ir import Graph, Meta, Node
+from etviz.graph.ir import Graph, Node
 from etviz.graph.quantize_ops import converted, is_conversion, is_dequantize, is_quantize
 from etviz.graph.uses import Key, Uses, operators
 
@@ -53,10 +53,6 @@ class OperatorValues(Uses):
         self._returned = {self.value(name) for name in self.results}
         self._find_last()
         self._find_quantized()
-
-    def meta(self, key: Key) -> Meta | None:
-        node = self.nodes.get(key[0])
-        return node.outputs[key[1]] if node is not None and key[1] < len(node.outputs) else None
 
     def values_of(self, operator: ExportedOperator) -> list[Key]:
         node = operator.last[-1] if operator.last else operator.nodes[-1]

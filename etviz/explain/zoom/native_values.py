@@ -110,9 +110,7 @@ def _texts_or_text(value: FlatTables, kind: int) -> list[Any]:
 
 
 def _texts(table: FlatTables, field: int) -> list[str]:
-    vectors, buffer = table.vectors(field), table.buffer
-    at = vectors.positions()
-    return [buffer.text(int(place)) for place in (at + buffer.gather(at, "<u4")).tolist()]
+    return table.vectors(field).strings()[0]
 
 
 def _dtype(code: int) -> str:

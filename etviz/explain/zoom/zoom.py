@@ -10,9 +10,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
-
-import torch
+from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.exact import compare_exact
 from etviz.comparison.gap import MISMATCH, ExecutionGaps, Gap, Keeper
@@ -24,6 +22,7 @@ from etviz.evaluation.evaluator import Evaluator, Scope
 from etviz.evaluation.replay import Execution, Replay, question
 from etviz.evaluation.spill import SpillFile
 from etviz.evaluation.values import Value
+from etviz.explain.attribution.linearize import same
 from etviz.explain.zoom.inner_values import How, InnerValues, ZoomSubject, inner_values
 from etviz.explain.zoom.piece import Watcher
 from etviz.graph.inline import inline
@@ -35,6 +34,9 @@ from etviz.pipeline.relower import Piece, alterations, same_bits
 from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.tensors.fingerprints import Fingerprint
 from etviz.tensors.metrics import MEASURED, UNKNOWN, Noise
+
+if TYPE_CHECKING:
+    import torch
 
 Call = tuple[int, int]
 """A delegate call: number of the execution, and of the instruction."""
@@ -120,15 +122,7 @@ class _Arriving(Evaluator):
 
     def second_lane(self, env: Mapping[str, Any]) -> dict[str, Any]:
         given = zip(self.graph.user_inputs(), self._runtime, strict=True)
-        return {**env, **{item.name: value for item, value in given if not _same(env[item.name], value)}}
-
-
-def _same(reference: Any, runtime: Any) -> bool:
-    if reference is runtime:
-        return True
-    if isinstance(reference, torch.Tensor) and isinstance(runtime, torch.Tensor):
-        return same_bits(reference, runtime)
-    return type(reference) is type(runtime) and bool(reference == runtime)
+        return {**env, **{item.name: value for item, value in given if not same(env[item.name], value, same_bits)}}
 
 
 @question
