@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from etviz.artifacts.files import PathLike, open_artifact, parse_json, whole_file
+from etviz.artifacts.document import Document
+from etviz.artifacts.files import PathLike
 from etviz.errors import ArtifactError
 
 FILE: Final = "probes.json"
@@ -17,6 +17,7 @@ MODEL: Final = "model"
 MAGIC: Final = 0x6574_7669_7A70
 VERSION: Final = 1
 _ADVICE: Final = "make the probes again with etviz.probe()"
+_DOCUMENT: Final = Document("a table of probes", "etviz-probes", VERSION, _ADVICE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +64,14 @@ class ProbeTable:
 
 
 def write_table(table: ProbeTable, path: PathLike) -> None:
-    body = asdict(table) | {"format": "etviz-probes", "version": VERSION}
+    body = asdict(table)
     body.pop("path")
-    with whole_file(path, "the table of probes", through=False) as partial:
-        partial.write_text(json.dumps(body, indent=1), encoding="utf-8")
+    _DOCUMENT.write(path, body, through=False)
 
 
 def read_table(path: PathLike) -> ProbeTable:
+    body = _DOCUMENT.read(path)
     try:
-        body = parse_json(memoryview(open_artifact(path, "a table of probes", _ADVICE)))
-        if not isinstance(body, dict) or body.get("format") != "etviz-probes":
-            raise ArtifactError(path, "this is not a table of probes", _ADVICE)
-        if body["version"] != VERSION:
-            problem = f"the table of probes has version {body['version']}, this etviz knows version {VERSION}"
-            raise ArtifactError(path, problem, _ADVICE)
         probes = tuple(_entry(item) for item in body["probes"])
         missing = {int(key): str(reason) for key, reason in body["missing"].items()}
         method, checksum, own = str(body["method"]), str(body["pte_checksum"]), int(body["own"])

@@ -19,7 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.artifacts.files import open_artifact, parse_json, whole_file
+from etviz.artifacts.document import Document
+from etviz.artifacts.files import open_artifact, whole_file
 from etviz.artifacts.known_files import is_known, note_written
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
@@ -37,8 +38,8 @@ LOWERED: Final = "lowered"
 _ABOUT: Final = "study.json"
 _CHECKSUMS: Final = "checksums.txt"
 _BATCH: Final = 64
-_LARGEST: Final = 1 << 20
 _ADVICE: Final = "give a folder that etviz.study() wrote, or an empty one"
+_DOCUMENT: Final = Document("the description of a study", FORMAT, VERSION, _ADVICE, most=1 << 20)
 _DELETE: Final = "delete it, and study again"
 _KINDS: Final = {"metrics": list, "tasks": list, "program": dict, "method": str, "title": str}
 _LONGEST_HASH: Final = 128
@@ -90,27 +91,17 @@ class Store:
         path = self._file(_ABOUT)
         if not path.exists():
             return {}
-        data = open_artifact(path, "the description of a study", _ADVICE)
-        try:
-            about = parse_json(data[:_LARGEST])
-        except ValueError as error:
-            raise ArtifactError(path, f"it is not JSON ({error})", _ADVICE) from error
-        if not isinstance(about, dict) or about.get("format") != FORMAT:
-            raise ArtifactError(path, "it does not describe a study", _ADVICE)
+        about = _DOCUMENT.read(path)
         if any(not isinstance(about.get(name, kind()), kind) for name, kind in _KINDS.items()) or not all(
             isinstance(name, str) and name not in TAKEN for name in (*about.get("metrics", ()), *about.get("tasks", ()))
         ):
             raise ArtifactError(path, "it does not describe a study", _ADVICE)
-        if about.get("version") != VERSION:
-            raise ArtifactError(path, f"it has version {about.get('version')!r}; this etviz reads {VERSION}", _ADVICE)
         return about
 
     def begin(self, about: Mapping[str, Any]) -> None:
-        about = {"format": FORMAT, "version": VERSION, **about}
         before = self.about()
         if not before:
-            with whole_file(self.folder / _ABOUT, "the study", through=False) as partial:
-                partial.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+            _DOCUMENT.write(self.folder / _ABOUT, about, through=False)
             return
         different = [name for name in about if json.loads(json.dumps(about[name])) != before.get(name)]
         if different:

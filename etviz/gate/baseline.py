@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from etviz.analysis.analysis import Analysis
 from etviz.analysis.rows import row_keys
+from etviz.artifacts.document import Document
 from etviz.artifacts.files import PathLike
 from etviz.errors import ArtifactError, UsageError
-from etviz.gate.document import Document
 from etviz.graph.labels import describe_row
 from etviz.json_numbers import as_text
 from etviz.tensors.digest import digest

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.artifacts.document import Document
 from etviz.artifacts.files import (
     PathLike,
     open_archive,
     open_artifact,
-    parse_json,
     stored_bytes,
     whole_file,
     wrong_kind,
@@ -43,6 +43,7 @@ _TENSORS: Final = "tensors.safetensors"
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _MOST_JSON: Final = 64 << 20
 _ADVICE: Final = "write it again with etviz.record(edge_manager, executorch_manager, path)"
+_DOCUMENT: Final = Document("an etviz record", "etviz-record", VERSION, _ADVICE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ def read_record(path: PathLike) -> Record:
     if bytes(data[:2]) != b"PK":
         raise wrong_kind(path, bytes(data[:64]), "an etviz record", _ADVICE)
     text, stored = _read_members(path, data)
-    body = _parse(path, text)
+    body = _DOCUMENT.parse(path, text, _JSON)
     try:
         texts = _texts(body["texts"])
         graphs, references = (
@@ -162,25 +163,6 @@ def _read_members(path: PathLike, data: memoryview) -> tuple[bytes, memoryview]:
                 return member.read(_MOST_JSON + 1), stored_bytes(data, members[_TENSORS])
     except ValueError as error:
         raise ArtifactError(path, f"the archive is damaged ({error})", _ADVICE) from error
-
-
-def _parse(path: PathLike, text: bytes) -> dict[str, Any]:
-    try:
-        body = parse_json(text)
-    except ValueError as error:
-        raise ArtifactError(path, f"{_JSON} is not JSON ({error})", _ADVICE, where=_JSON) from error
-    if not isinstance(body, dict) or body.get("format") != "etviz-record":
-        raise ArtifactError(path, f"{_JSON} is not an etviz record", _ADVICE, where=_JSON)
-    if body.get("version") != VERSION:
-        raise ArtifactError(
-            path,
-            f"the record has version {body.get('version')}; this etviz reads version {VERSION}",
-            "read it with the etviz that wrote it, or write it again",
-            where=_JSON,
-            found=body.get("version"),
-            expected=VERSION,
-        )
-    return body
 
 
 def _texts(value: Any) -> list[str]:
