@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from etviz.errors import UsageError
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 Task = Callable[[Sequence[Any], Sequence[Any], Any], Any]
 

@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from etviz.artifacts.files import PathLike, open_artifact
 from etviz.errors import ArtifactError
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 
 _MARK: Final = b"_logits_"
 _WHAT: Final = "a file of llama.cpp's log probabilities"

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from tqdm.auto import tqdm
@@ -31,10 +32,6 @@ from etviz.pipeline.recipe import lowering as arguments
 from etviz.tensors.blocks import whole
 from etviz.tensors.digest import bits, digest
 from etviz.text import printable
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 
 _TOGETHER: Final = 25
 """Maximum number of runs of one load, so that differences between loads show as well."""

@@ -11,9 +11,10 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from etviz.analysis.tasks import measured
 from etviz.artifacts.files import collection_paused
@@ -35,10 +36,6 @@ from etviz.loading.isolation import is_foreign
 from etviz.loading.paired import Paired
 from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.tensors.metrics import BUILT_IN, METRICS, NAN, Metric
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 
 FAILED, COMPARED = "failed", "compared"
 WORST_BY: Final = ("severity", "introduced_severity", "rmse")

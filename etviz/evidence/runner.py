@@ -7,9 +7,10 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, overload
+from typing import Any, Final, Protocol, TypeVar, overload
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from tqdm.auto import tqdm
 
@@ -32,10 +33,6 @@ from etviz.pipeline.recipe import lowering as arguments
 from etviz.tensors.blocks import whole
 from etviz.tensors.custom_metrics import choose as choose_metrics
 from etviz.tensors.metrics import BUILT_IN, NAN
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 
 CHUNK: Final = 32
 _FIRST: Final = 4

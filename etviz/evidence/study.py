@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from etviz.analysis.analysis import Analysis
@@ -29,10 +30,6 @@ from etviz.graph.ir import Input
 from etviz.inspection import Inspection
 from etviz.tensors.metrics import METRICS, NAN, THRESHOLD
 from etviz.text import one_line, printable
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 
 _VALUES: Final = 64 << 20
 """Maximum number of numbers in memory while statistics are computed."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import xxhash
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 def digest(values: Iterable[Any]) -> bytes:
