@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +87,37 @@ def test_files_of_one_training_are_not_doubted(trainings: dict[str, Path], tmp_p
         assert not found.gaps.empty
 
 
-@pytest.mark.parametrize(("change", "said"), [(0.0, "first.bias is 0 everywhere"), (0.5, "first.bias"), (1.0, "")])
-def test_the_integer_bias_of_a_static_layer_is_compared(change: float, said: str, tmp_path: Path) -> None:
-    """A wrong one may hide below the noise of the layer's grids, and is in both files all the same."""
+@dataclass(frozen=True)
+class Static:
+    """A static int8 model, and the ETRecord of the program that was lowered from it."""
+
+    model: nn.Module
+    inputs: tuple[Tensor, ...]
+    etrecord: Path
+
+    def load_with(self, name: str, change: float, folder: Path) -> etviz.Inspection:
+        """The ETRecord with the run of a program in which the named tensor is multiplied by `change`."""
+        tensor = dict([*self.model.named_parameters(), *self.model.named_buffers()])[name]
+        right = tensor.detach().clone()
+        with torch.no_grad():
+            tensor.mul_(change)
+            try:
+                lowered = lower(self.model, self.inputs, folder, partitioner=[XnnpackPartitioner()])
+            finally:
+                tensor.copy_(right)
+        run = execute(lowered.pte, [self.inputs], workdir=folder)
+        assert run.etdump is not None
+        return etviz.load(
+            run.etdump,
+            debug_buffer=run.debug_buffer,
+            pte=folder / "model.pte",
+            etrecord=self.etrecord,
+            inputs=self.inputs,
+        )
+
+
+@pytest.fixture(scope="module")
+def static(tmp_path_factory: pytest.TempPathFactory) -> Static:
     torch.manual_seed(0)
     inputs = (torch.randn(5, 6),)
     prepared = prepare_pt2e(
@@ -97,19 +126,23 @@ def test_the_integer_bias_of_a_static_layer_is_compared(change: float, said: str
     )
     prepared(*inputs)
     model = convert_pt2e(prepared)
-    right, wrong = tmp_path / "right", tmp_path / "wrong"
-    lowered = lower(model, inputs, right, partitioner=[XnnpackPartitioner()])
-    with torch.no_grad():
-        model.get_parameter("first.bias").mul_(change)
-    run = execute(lower(model, inputs, wrong, partitioner=[XnnpackPartitioner()]).pte, [inputs], workdir=wrong)
-    assert run.etdump is not None
-    found = etviz.load(
-        run.etdump,
-        debug_buffer=run.debug_buffer,
-        pte=wrong / "model.pte",
-        etrecord=lowered.etrecord,
-        inputs=inputs,
-    )
+    lowered = lower(model, inputs, tmp_path_factory.mktemp("right"), partitioner=[XnnpackPartitioner()])
+    assert lowered.etrecord is not None
+    return Static(model, inputs, lowered.etrecord)
+
+
+@pytest.mark.parametrize(("change", "said"), [(0.0, "first.bias is 0 everywhere"), (0.5, "first.bias"), (1.0, "")])
+def test_the_integer_bias_of_a_static_layer_is_compared(
+    change: float, said: str, static: Static, tmp_path: Path
+) -> None:
+    """A wrong one may hide below the noise of the layer's grids, and is in both files all the same."""
+    found = static.load_with("first.bias", change, tmp_path)
     constants = [str(item) for item in found.analysis.tables.constants]
     assert len(constants) == bool(said)
     assert all(item.startswith(said) for item in constants), constants
+
+
+def test_other_steps_of_a_weight_are_left_to_the_zoom(static: Static, tmp_path: Path) -> None:
+    found = static.load_with("_scale_0", 1.05, tmp_path)
+    assert not [str(item) for item in found.analysis.tables.constants if str(item).startswith("scale of")]
+    assert "another quantization of its filter" in found.zoom(0).summary()

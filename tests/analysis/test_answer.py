@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ from torch import nn
 
 import etviz
 from etviz.analysis.answer import answer, is_scores
-from tests.programs import Executed
+from tests.programs import FILES, Executed
 
 
 def test_top_1_and_top_5_are_numpys() -> None:
@@ -101,6 +104,20 @@ def test_the_name_of_the_last_layer_tells(recipe: str, name: str) -> None:
 @pytest.mark.parametrize("recipe", ["portable", "xnnpack-int8"])
 def test_a_softmax_tells(recipe: str) -> None:
     assert "top-1 is the same" in _verdict(torch.nn.LogSoftmax(1), recipe=recipe)
+
+
+def test_a_softmax_of_a_graph_that_was_read_from_files_tells(tmp_path: Path) -> None:
+    """Serialized graphs name all arguments."""
+    made, read = tmp_path / "made", tmp_path / "read"
+    verdict = _verdict(torch.nn.Softmax(1), workdir=made)
+    read.mkdir()
+    files: dict[str, Any] = {
+        kind: shutil.copy(made / FILES[kind], read) for kind in ("etdump", "debug_buffer", "etrecord", "pte")
+    }
+    found = etviz.load(**files)
+    assert found.analysis.findings.graph.nodes[-1].kwargs["dim"] == 1
+    assert "top-1 is the same" in verdict
+    assert str(found).splitlines()[1] == verdict
 
 
 def test_the_task_tells() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,9 @@ import etviz
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.comparison.truncated_buffer import blank_tail
-from tests.programs import Executed
+from etviz.loading.artifact_set import ArtifactSet
+from etviz.loading.load import read
+from tests.programs import FILES, Executed
 
 
 def cut_and_filled(program: Executed, folder: Path, keep: float) -> Path:
@@ -71,3 +74,28 @@ def test_zeros_of_the_program_itself_are_compared(tmp_path: Path) -> None:
     assert (found.coverage["status"] == "compared").all()
     assert found.analysis.digest.level == "ok"
     assert "zero" not in found.summary()
+
+
+class Scaled(nn.Module):
+    scale: Tensor
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.tensor(scale))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sin((x.abs() + 1) * self.scale)
+
+
+@pytest.mark.parametrize("ran_here", [True, False])
+def test_only_the_end_of_a_buffer_from_elsewhere_is_doubted(ran_here: bool, tmp_path: Path) -> None:
+    """The program ends in zeros, its reference does not: of a run made here, these are the runtime's values."""
+    inputs = (torch.randn(3, 4),)
+    for scale in (0.0, 1.0):
+        etviz.debug(Scaled(scale), inputs, workdir=tmp_path / str(scale))
+    pte = shutil.copy(tmp_path / "0.0" / FILES["pte"], tmp_path)
+    dump, buffer = (tmp_path / "0.0" / FILES[kind] for kind in ("etdump", "debug_buffer"))
+    files = ArtifactSet.open(dump, debug_buffer=buffer, pte=pte, etrecord=tmp_path / "1.0" / FILES["etrecord"])
+    found = read(files, inputs, None, 1e-6, ran_here=ran_here)
+    said = [note for note in found.compared.notes if "debug buffer to its end is zero" in note]
+    assert len(said) == (not ran_here)
