@@ -1,8 +1,8 @@
 """What `make test` leaves to `make test-matrix`: the same behaviour in another form, and which test stands for it.
 
 By file and test: the parameters that are left out, each with those that stand for them; or, of a test that is left out
-as a whole, another one. `test_cost` measures a time, which needs quiet cores. Kinds of programs that are not `quick` are
-left out of every test of kinds, too.
+as a whole, another one. Kinds of programs that are not `quick` are left out of every test of kinds, too. Where the other
+test covers a part, `ONLY_THERE` names the rest.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ LEFT_OUT: dict[str, dict[str, dict[str, str] | str]] = {
         "test_study_of_word_error_rate": "tests/parity/test_port_card.py::test_word_error_rate",
     },
     "tests/decoding/test_prefill.py": {
-        "test_chunks_and_a_tokenizer_file": "tests/decoding/test_steps.py::test_prefill_and_free_running",
+        "test_chunks_and_a_tokenizer_file": "tests/decoding/test_prefill.py::test_a_text_in_chunks",
     },
     "tests/decoding/test_prompt_study.py": {},
     "tests/fuzz/test_operators.py": {
@@ -149,7 +149,7 @@ LEFT_OUT: dict[str, dict[str, dict[str, str] | str]] = {
         "test_a_quantized_row_and_the_card_in_a_view": {"False": "True"},
     },
     "tests/pipeline/test_recipe.py": {
-        "test_one_recipe_for_every_question": "tests/evidence/test_suggestion.py::test_sweep_puts_variants_side_by_side",
+        "test_one_recipe_for_every_question": "tests/pipeline/test_recipe.py::test_a_name_is_a_recipe_of_many_runs",
         "test_a_name_is_a_recipe": {
             "portable-backends0-dtypes0": "xnnpack-int8-backends2-dtypes2",
             "xnnpack-backends1-dtypes1": "xnnpack-int8-backends2-dtypes2",
@@ -224,6 +224,24 @@ LEFT_OUT: dict[str, dict[str, dict[str, str] | str]] = {
         "test_two_faults_are_both_named_and_nothing_else": {"6": "1"},
     },
 }
+
+ONLY_THERE = {
+    "tests/calls/test_call_file.py::test_cost": "a recorded step takes a twentieth longer at most, measured on quiet cores",
+    "tests/decoding/test_encoder.py::test_study_of_word_error_rate": (
+        "a study with the task `wer`: its column, its statistics, the worst input and an input that is opened again"
+    ),
+    "tests/language/test_exporters.py::test_export_llm": (
+        "the files of upstream's `export_llama`, which quantizes embeddings: three calls, with and without the record"
+    ),
+    "tests/pipeline/test_recipe.py::test_one_recipe_for_every_question": (
+        "calibration data of one recipe in `debug`, `census` and `sweep`"
+    ),
+    "tests/test_snippets.py::test_a_page_from_top_to_bottom": (
+        "the snippets of eight pages run; in `make test` their calls and arguments are those of the signatures"
+    ),
+    "tests/vendors/test_emulated.py::test_a_sweep_compares_vendors": "a sweep whose variants are emulated",
+}
+"""Behaviour that only `make test-matrix` checks, by test."""
 
 
 def stands_for() -> Iterator[tuple[str, str]]:

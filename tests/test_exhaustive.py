@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import COLLECTED
-from tests.exhaustive import MATRIX
+from tests.exhaustive import MATRIX, ONLY_THERE
 
 
 def test_what_is_left_out_has_a_test_that_stands_for_it(request: pytest.FixtureRequest) -> None:
@@ -15,3 +15,4 @@ def test_what_is_left_out_has_a_test_that_stands_for_it(request: pytest.FixtureR
     named = {*MATRIX, *MATRIX.values()}
     assert [name for name in named if name.partition("::")[0] in files and name not in collected] == []
     assert [name for name, other in MATRIX.items() if other in MATRIX] == []
+    assert {name.partition("[")[0] for name in MATRIX} >= {*ONLY_THERE}

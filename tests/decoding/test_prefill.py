@@ -13,23 +13,43 @@ from tests.calls.decoders import ROOM, Decoder, driver
 IDS = [3, 1, 4, 1, 5, 9, 2]
 
 
-def test_chunks_and_a_tokenizer_file(tmp_path: Path) -> None:
-    """Whole, in chunks and token by token: the same positions, tokens and verdicts; fewer calls."""
+def _program() -> torch.export.ExportedProgram:
     count = torch.export.Dim("count", min=1, max=ROOM - 2)
     example = driver([1, 2, 3], 0)
-    exported = torch.export.export(Decoder().eval(), example, dynamic_shapes=({1: count}, {0: count}), strict=False)
-    made = etviz.Driver(driver, 7)
+    return torch.export.export(Decoder().eval(), example, dynamic_shapes=({1: count}, {0: count}), strict=False)
+
+
+def _tokenizer(folder: Path) -> Path:
+    tokenizers = pytest.importorskip("tokenizers")
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"w{at}": at for at in range(24)}, unk_token="w0"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    words.save(str(folder / "tokenizer.json"))
+    return folder / "tokenizer.json"
+
+
+TEXT = " ".join(f"w{token}" for token in IDS)
+
+
+def test_a_text_in_chunks(tmp_path: Path) -> None:
+    """Each position has its token and its verdict, also those of one call."""
+    given = {"tokenizer": _tokenizer(tmp_path), "driver": etviz.Driver(driver, 7), "prefill": 3, "steps": 3}
+    run = etviz.decode(_program(), TEXT, **given)
+    assert list(run.sequences[0].ids[: len(IDS)]) == IDS
+    assert len(run.sequences[0].calls) == 5
+    assert run.steps["position"].tolist() == list(range(9))
+    assert run.steps["text"].tolist()[:6] == [f"w{token}" for token in IDS[1:]]
+    assert run.first_fault is None
+
+
+def test_chunks_and_a_tokenizer_file(tmp_path: Path) -> None:
+    """Whole, in chunks and token by token: the same positions, tokens and verdicts; fewer calls."""
+    exported, made = _program(), etviz.Driver(driver, 7)
     runs = {size: etviz.decode(exported, [IDS], driver=made, prefill=size, steps=3) for size in (1, 3, 7)}
     assert [len(run.sequences[0].calls) for run in runs.values()] == [9, 5, 3]
     for run in runs.values():
         assert run.steps["token"].tolist() == runs[1].steps["token"].tolist()
         assert run.steps["position"].tolist() == list(range(9))
         assert run.first_fault is None
-    tokenizers = pytest.importorskip("tokenizers")
-    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"w{at}": at for at in range(24)}, unk_token="w0"))
-    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    words.save(str(tmp_path / "tokenizer.json"))
-    text = " ".join(f"w{token}" for token in IDS)
-    run = etviz.decode(exported, text, tokenizer=tmp_path / "tokenizer.json", driver=made, steps=1)
+    run = etviz.decode(exported, TEXT, tokenizer=_tokenizer(tmp_path), driver=made, steps=1)
     assert list(run.sequences[0].ids[: len(IDS)]) == IDS
     assert run.steps["text"].tolist()[:6] == [f"w{token}" for token in IDS[1:]]

@@ -33,6 +33,12 @@ def test_a_name_is_a_recipe(recipe: str, backends: set[str], dtypes: set[str]) -
     assert quantized == (recipe == "xnnpack-int8")
 
 
+def test_a_name_is_a_recipe_of_many_runs() -> None:
+    assert etviz.census(model(), INPUTS, 2, recipe="portable").runs == 2
+    swept = etviz.sweep(model(), {"float": "portable"}, [INPUTS], latency=False)
+    assert list(swept.table["status"]) == ["measured"]
+
+
 def test_one_recipe_for_every_question() -> None:
     int8 = etviz.recipe("xnnpack-int8", calibration=[INPUTS])
     assert etviz.debug(model(), INPUTS, int8).analysis.findings.made["calibration"] == [INPUTS]
