@@ -97,8 +97,6 @@ def debug(
 
     Raises
     ------
-    UsageError
-        If an argument makes no sense.
     LoweringError
         If upstream refuses the model.
     ExecutionError
@@ -258,8 +256,6 @@ def load(
     ------
     ArtifactError
         If a file is missing, damaged, or does not belong to the others.
-    UsageError
-        If an argument makes no sense.
     PairingError
         If the reference can't be computed.
     """
@@ -428,7 +424,6 @@ def from_inspector(
 
 
 def _begin_imports() -> None:
-    """Pandas above all, while artifacts are read and operators run."""
     if "etviz.inspection" not in sys.modules:
         threading.Thread(target=_import_views, name="etviz-import").start()
 

@@ -1,7 +1,7 @@
 """`etviz.compare`: two or more Inspections side by side, joined by operator.
 
 Rows are joined where both programs execute the same operator of the same module; delegates that a partitioner cut
-differently are joined by the source line of their last operator. All other rows stay alone.
+differently are joined by the source line of their last operator.
 """
 
 from __future__ import annotations

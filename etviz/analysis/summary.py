@@ -252,7 +252,6 @@ def _delegated(delegation: Delegation | None) -> Fact | None:
 
 
 def _worst(tables: Tables, culprit: Culprit | None) -> Fact | None:
-    """Of equal rows, the culprit."""
     gaps = tables.rows
     for label, by in (("Worst introduced", "introduced_severity"), ("Worst total", "severity")):
         if by not in gaps or gaps[by].isna().all():

@@ -175,8 +175,6 @@ class Residency:
 
 
 class _BytesFile(io.RawIOBase):
-    """Spares the copy that `io.BytesIO` makes."""
-
     def __init__(self, data: memoryview) -> None:
         self._data, self._at = data, 0
 

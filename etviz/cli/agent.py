@@ -1,7 +1,6 @@
 """`etviz mcp`: a Model Context Protocol server, with which an agent opens artifacts and asks for the culprit.
 
-It opens only files below its folder. Files come from other people, and an agent may obey what it reads: the server
-marks each answer as data, cuts texts, and limits an answer's size.
+It opens only files below its folder, marks each answer as data, cuts texts, and limits an answer's size.
 """
 
 from __future__ import annotations

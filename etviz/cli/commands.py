@@ -150,7 +150,6 @@ def main() -> NoReturn:
 
 
 def _without_reader() -> NoReturn:
-    """End without a word, as other tools do whose reader went away."""
     sys.stderr.close()
     sys.exit(_NO_READER)
 

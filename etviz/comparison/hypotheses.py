@@ -1,8 +1,6 @@
 """Hypotheses about a wrong operator: other settings or other weights that give the runtime's value.
 
-A backend may use an argument's default, swap operands, or read a weight in another layout. So etviz computes a suspect
-operator again on the runtime's inputs, with one change at a time. Two changes together, or other faults of kernels, are
-not found.
+A suspect operator is computed again on the runtime's inputs, with one change at a time.
 """
 
 from __future__ import annotations

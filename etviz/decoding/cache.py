@@ -1,7 +1,7 @@
 """The caches of a program after some calls: each entry at the runtime and at the reference, and its noise.
 
 A cache is a floating buffer that calls write to, or an integer one with its scales and zero points. A call changes few
-slots of the sequence's axis. A slot belongs to the call that wrote it last, so rings need no further rule.
+slots of the sequence's axis. A slot belongs to the call that wrote it last.
 """
 
 from __future__ import annotations

@@ -595,7 +595,6 @@ def _elementwise(
 
 
 def _is_true(value: torch.Tensor) -> bool:
-    """Anywhere along the further axes."""
     return bool(unwrapped(value).any())
 
 

@@ -1,7 +1,7 @@
 """Grids of values of hardly any range, where ExecuTorch's kernels choose other scales than the operators.
 
-The operators keep a scale from falling below their ``eps``. The kernels take 0.1 if all values are 0, as in a recurrent
-network's first state, and 6.1e-5 for smaller scales. Both grids hold the values, so neither is wrong.
+The operators keep a scale from falling below their ``eps``. The kernels take 0.1 if all values are
+0, and 6.1e-5 for smaller scales.
 """
 
 from __future__ import annotations

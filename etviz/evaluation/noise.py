@@ -171,7 +171,6 @@ class Rounding:
 
 
 def _drawn(count: int, seed: int) -> torch.Tensor:
-    """Uniform random numbers with an RMS of 1."""
     return torch.rand(count, generator=torch.Generator().manual_seed(seed)).sub_(0.5).mul_(2.0 * _UNIFORM)
 
 
@@ -282,7 +281,6 @@ class Spread:
         self._by_lane.append(known[0])
 
     def add_lanes(self, perturbed: Any, value: Any, lanes: range) -> None:
-        """`add` one after another."""
         stacked = perturbed.stacked if isinstance(perturbed, Several) and perturbed.can_stack else None
         if lanes and stacked is not None and 0 < value.numel() < ENOUGH and not (stacked.is_complex() or self._by_lane):
             wanted = min(len(lanes), math.ceil(ENOUGH / value.numel()))
@@ -444,7 +442,6 @@ class _Step:
 
     @property
     def rounded(self) -> list[torch.Tensor]:
-        """The results that are rounded."""
         return [item for item, size in zip(flat_values(self.reference), self.sizes, strict=True) if size is not None]
 
 
@@ -673,7 +670,6 @@ class Lanes(Evaluator):
         return in_one([(_rounded(part_of(value, first), step.sizes, numbers), len(first)), (after, len(last))])
 
     def _on_grids(self, step: _Step, given: tuple[Sequence[Any], Mapping[str, Any]], lanes: range) -> Any:
-        """A quantize or dequantize in some lanes."""
         first = lanes.start < self.number
         moves = is_quantize(step.node) or self._leaves_grid(step, first=first)
         numbers = self._numbers(step, [step.reference] * moves + step.rounded * first, lanes)

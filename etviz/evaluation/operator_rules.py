@@ -1,7 +1,7 @@
 """The function of a graph's target, and the check of its arguments.
 
 Targets and arguments may come from foreign files. Many ATen kernels end the process on a wrong argument, so each is
-checked against the operator's schema and against `_PRECONDITIONS`. ``make fuzz`` calls all of them.
+checked against the operator's schema and against `_PRECONDITIONS`.
 """
 
 from __future__ import annotations

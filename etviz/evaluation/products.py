@@ -1,6 +1,6 @@
 """Products with quantized weights, which are dequantized some rows at a time.
 
-A decoder's dequantized weights fit neither memory nor the cache. So each block of rows is multiplied with all operands
+Each block of rows is multiplied with all operands
 (reference, runtime, perturbed) while it is in the cache.
 """
 

@@ -1,7 +1,7 @@
 """Calls of a method that follow one another, evaluated operator by operator with the calls as a further axis.
 
-A decoder's call is small, so most of its time is spent around torch. Operators through which the state goes from one
-call to the next are evaluated call by call, and so are those for which torch has no rule for a further axis.
+Operators through which the state goes from one call to the next are evaluated call by call, and so are those for which
+torch has no rule for a further axis.
 """
 
 from __future__ import annotations
@@ -170,7 +170,6 @@ class Series:
         return [node for node, like in self._batched.values() if like is None]
 
     def _count(self, waiting: Sequence[Sequence[Any]]) -> int:
-        """The first call, evaluated alone, tells the size of all."""
         evaluator = self.evaluator
         parts = (self._graph, *self._graph.subgraphs.values())
         single = evaluator.turns or any(node.target in CONTROL for part in parts for node in part.nodes)
@@ -270,7 +269,6 @@ class Series:
                 env[node.name] = of_calls(values)
 
     def _evaluate(self, graph: Graph, node: Node, like: Node, lanes: Sequence[Lane]) -> None:
-        """`like` has the values of the node; the first lane is the plain one."""
         evaluator, (env, *others) = self.evaluator, lanes
         scope = Scope(env, perturbed=others[0] if others else None)
         env[node.name] = evaluator.reference(graph, like, scope, *evaluator.arguments(env, like))

@@ -1,7 +1,7 @@
 """Number of threads that torch may use while a graph is evaluated: the free cores.
 
 OpenMP's threads spin for one another: on a core that another process keeps busy, each loop waits for the slowest, and
-an evaluation takes six times as long as with one thread. A small model gains nothing from several.
+an evaluation takes six times as long as with one thread.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ def _running() -> int:
 
 
 def _own_running() -> int:
-    """Running threads of this process: the calling one, readers of files, and torch's that still spin."""
     try:
         states = [(task / "stat").read_text("ascii").rpartition(")")[2].split()[0] for task in _OWN.iterdir()]
     except (OSError, ValueError, IndexError):

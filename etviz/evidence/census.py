@@ -157,8 +157,6 @@ def census(
 
     Raises
     ------
-    UsageError
-        If an argument makes no sense.
     ExecutionError
         If a run fails or logs nothing.
     """

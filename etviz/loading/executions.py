@@ -339,7 +339,6 @@ class _InTurn:
         run: int,
         before: tuple[State, State, State],
     ) -> list[ExecutionGaps]:
-        """Where an execution starts far off, introduced gaps tell why."""
         for at, comparison in enumerate(found if not self._introduced else ()):
             if self.entrance.starts_far_off(comparison):
                 self.evaluator.states = before

@@ -1,8 +1,6 @@
 """Foreign files: this process reads them, a child process evaluates what they describe.
 
-An operator of a foreign file may crash, hang or fill the memory, so
-the child has limits of memory and time. Its results come back as data; if it fails, the error is the answer, and
-nothing is evaluated here.
+The child has limits of memory and time. If it fails, the error is the answer, and nothing is evaluated here.
 """
 
 from __future__ import annotations
@@ -520,7 +518,6 @@ def _answers(request: Mapping[str, Any], names: _ChildNames, body: list[Any]) ->
 
 
 def _seldom(progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
-    """Telling the parent takes longer than a small operator."""
     told = -math.inf
 
     def tell(done: int, total: int) -> None:

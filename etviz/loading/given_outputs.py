@@ -307,7 +307,6 @@ class _GivenOutputs:
 
 
 def _whose(match: re.Match[str]) -> Iterator[tuple[str, int]]:
-    """``probe-0-3`` may end with an execution or not."""
     name, execution = match["name"] or "", match["execution"]
     if name:
         yield name, int(execution or 0)

@@ -1,8 +1,4 @@
-"""Files of different trainings of one model: calls, names and shapes agree, weights do not.
-
-Weights are compared wherever two files tell of them: constants of the `.pte` with the reference's, and values of the
-run that follow from weights alone with the reference's.
-"""
+"""Files of different trainings of one model: calls, names and shapes agree, weights do not."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Derives which edge value each runtime value is, from the `.pte` and the ETRecord alone.
 
-Each runtime value starts with all edge values that it could be and loses those that its makers, readers or debug
-handles rule out, until nothing changes. A value with one possibility is paired; others are left out, never guessed.
+Makers, readers and debug handles rule out possibilities until nothing changes. A value with one possibility is paired.
 """
 
 from __future__ import annotations

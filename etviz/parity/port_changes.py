@@ -1,8 +1,7 @@
 """Changes of a port, each a hypothesis on its fault.
 
-A hypothesis is *proved* by applying it: the first value that differs then agrees. Changes are of parameters, buffers
-and attributes, of a module's output, or of a function of torch that the model calls. Numbers of a change (a factor, a
-cap) are fitted on the values before the difference.
+A hypothesis is *proved* by applying it: the first value that differs then agrees. Numbers of a change (a
+factor, a cap) are fitted on the values before the difference.
 """
 
 from __future__ import annotations

@@ -168,7 +168,6 @@ def _capture_wrapped(
     prefix: str,
     constants: dict[str, Any],
 ) -> list[str]:
-    """Returns the names of the nodes that took the results."""
     (name, given), own = wrapped, f"{fx.name}/"
     inner = _capture_graph(getattr(module, name), name, f"{prefix}{own}", constants)
     names = [f"{fx.name}.{at}" for at in range(len(inner.outputs))]

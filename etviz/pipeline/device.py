@@ -1,6 +1,6 @@
 """Runs a program with a user's runner: a command on this machine, or on a device behind `adb`.
 
-Files are copied back one by one, so a failure keeps earlier ones. File and method names come from other people, and a
+File and method names come from other people, and a
 command may pass its words to a shell. No quoting survives an unknown number of shells, so `_fill` lets only plain
 characters into text that a shell may read.
 """

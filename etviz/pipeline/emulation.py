@@ -130,7 +130,6 @@ def _interpreter(backend_id: str) -> Interpreter:
 
 
 def _stays(backend_id: str) -> bool:
-    """The runtime's own kernels are better than any reference implementation."""
     found = interpreter_of(backend_id)
     return (found is None or not found.implementation) and runs_here(backend_id)
 

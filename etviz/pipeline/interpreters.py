@@ -7,8 +7,6 @@ An interpreter is a function ``(graph, payload, names, inputs, path) -> ShownIns
 - `names`: operators whose values are wanted; others may be left out, with a reason;
 - `inputs`: one for each user input;
 - `path`: where it may write one file.
-
-docs/backends.md shows how to write one.
 """
 
 from __future__ import annotations

@@ -128,8 +128,6 @@ def probe(
 
     Raises
     ------
-    UsageError
-        If an argument makes no sense.
     ArtifactError
         If a file is missing, damaged, or can't be written.
     LoweringError

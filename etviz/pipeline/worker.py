@@ -256,7 +256,6 @@ def environment_of(python: str) -> dict[str, str]:
 
 
 def _collect(stream: IO[str], lines: list[str]) -> None:
-    """A very long line counts as several."""
     with stream:
         for line in iter(lambda: stream.readline(_LONGEST_LINE), ""):
             if (text := line.rstrip()) and not any(noise in text for noise in _NOISE):

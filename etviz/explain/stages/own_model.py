@@ -1,7 +1,7 @@
 """A user's reference, a model or outputs, for faults that the program's exported graph has too.
 
 The model's operators are paired with the program's by dataflow. Each of them also gets the runtime's inputs, so the
-first to add an error is at fault. An operator that only the program has is compared with what it reads.
+first to add an error is at fault.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ Sources, in this order:
 1. the backend logged them in the run itself, or the program was a probe;
 2. an interpreter for the backend runs the delegate's part of the `.pte`;
 3. the backend lowers the delegate's subgraph again, with inner values as outputs.
-
-2 and 3 run in a child process.
 """
 
 from __future__ import annotations
