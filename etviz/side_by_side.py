@@ -18,7 +18,7 @@ import pandas as pd
 from etviz.analysis.analysis import Analysis
 from etviz.analysis.rows import row_count, row_keys
 from etviz.analysis.summary import Summary
-from etviz.artifacts.files import PathLike, check_target, whole_file
+from etviz.artifacts.files import PathLike, check_target, write_file
 from etviz.comparison.gap_tables import ranking
 from etviz.errors import UsageError, during
 from etviz.explain.stages.against import OtherRun
@@ -179,8 +179,7 @@ class Comparison(Shown):
         check_tensors(tensors)
         target = check_target(path, "the comparison")
         page = self.view.page(tensors, by)
-        with whole_file(target, "the comparison") as partial:
-            partial.write_bytes(page)
+        write_file(target, "the comparison", page)
         return Path(path)
 
     def __repr__(self) -> str:

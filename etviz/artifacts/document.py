@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from etviz.artifacts.files import PathLike, open_artifact, parse_json, whole_file
+from etviz.artifacts.files import PathLike, open_artifact, parse_json, write_file
 from etviz.errors import ArtifactError
 
 _OTHER_VERSION: Final = "read it with the etviz that wrote it, or write it again"
@@ -46,5 +46,4 @@ class Document:
 
     def write(self, path: PathLike, content: Mapping[str, Any], *, through: bool = True) -> None:
         body = {"format": self.form, "version": self.version, **content}
-        with whole_file(path, self.name, through=through) as partial:
-            partial.write_text(json.dumps(body, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        write_file(path, self.name, json.dumps(body, indent=1, allow_nan=False) + "\n", through=through)

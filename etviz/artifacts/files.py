@@ -263,6 +263,13 @@ def whole_file(path: PathLike, what: str, *, through: bool = True) -> Generator[
         raise _unwritable(path, what, error) from error
 
 
+def write_file(path: PathLike, what: str, content: str | bytes, *, through: bool = True) -> Path:
+    """As `whole_file`."""
+    with whole_file(path, what, through=through) as partial:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+    return Path(path)
+
+
 def _is_replaced(target: Path) -> bool:
     if _is_descriptor(target) or (target.exists() and not target.is_file()):
         return False

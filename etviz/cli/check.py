@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from etviz.artifacts.files import whole_file
+from etviz.artifacts.files import write_file
 from etviz.cli import artifacts as given
 from etviz.cli.console import err, out, plain_text, print_json, with_options
 from etviz.cli.decode import PromptText
@@ -151,8 +151,7 @@ def _write(
     elif json_file is not None:
         write_json(result, json_file)
     if markdown is not None:
-        with whole_file(markdown, "the summary") as partial:
-            partial.write_text(to_markdown(result), encoding="utf-8")
+        write_file(markdown, "the summary", to_markdown(result))
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         try:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pandas as pd
 import torch
 
-from etviz.artifacts.files import PathLike, whole_file
+from etviz.artifacts.files import PathLike, write_file
 from etviz.artifacts.scratch import Scratch
 from etviz.calls.driver import Call, Driver, Make, of_module
 from etviz.calls.logits import logits_of
@@ -93,8 +93,7 @@ class PortCard:
     def to_html(self, path: PathLike) -> None:
         """Write a page; `ArtifactError` if it can't be written."""
         page = f"<!doctype html><meta charset=utf-8><title>{html.escape(self.title)}</title><style>{_STYLE}</style>"
-        with whole_file(path, "the port card") as target:
-            target.write_text(f"{page}<h1>{html.escape(self.title)}</h1>{self.to_fragment()}\n", encoding="utf-8")
+        write_file(path, "the port card", f"{page}<h1>{html.escape(self.title)}</h1>{self.to_fragment()}\n")
 
     def to_fragment(self) -> str:
         """The table as HTML."""

@@ -15,7 +15,7 @@ import torch
 from tqdm.auto import tqdm
 
 from etviz.analysis.analysis import Analysis
-from etviz.artifacts.files import check_target, whole_file
+from etviz.artifacts.files import check_target, write_file
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
 from etviz.calls.driver import Call, ends_of
@@ -199,9 +199,7 @@ class Decode(Shown):
         check_tensors(tensors)
         target = check_target(path, "the report")
         page = self.view.page(tensors, title or self.title)
-        with whole_file(target, "the report") as partial:
-            partial.write_bytes(page)
-        return target
+        return write_file(target, "the report", page)
 
     @property
     def to_open(self) -> tuple[int, int]:

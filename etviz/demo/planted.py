@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etviz.artifacts.files import whole_file
+from etviz.artifacts.files import write_file
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -37,5 +37,4 @@ def replace_once(pte: Path, target: Path, right: np.ndarray, wrong: np.ndarray, 
     found = content.count(right.tobytes())
     if found != 1:
         raise ArtifactError(pte, f"{what} in it {found} times", found=found, expected=1)
-    with whole_file(target, "the program with the planted fault") as partial:
-        partial.write_bytes(content.replace(right.tobytes(), wrong.tobytes()))
+    write_file(target, "the program with the planted fault", content.replace(right.tobytes(), wrong.tobytes()))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.document import Document
-from etviz.artifacts.files import open_artifact, whole_file
+from etviz.artifacts.files import open_artifact, whole_file, write_file
 from etviz.artifacts.known_files import is_known, note_written
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
@@ -168,8 +168,7 @@ class Store:
         text = "".join(f"{value}  {key}\n" for key, value in lines.items())
         path = self._file(_CHECKSUMS)
         if name in known:
-            with whole_file(path, "the study", through=False) as partial:
-                partial.write_text(text, encoding="utf-8")
+            write_file(path, "the study", text, through=False)
         else:
             with path.open("a", encoding="utf-8") as file:
                 file.write(text)
@@ -205,8 +204,7 @@ class Store:
     def keep(self, name: str, data: bytes) -> None:
         path = self._kept(name)
         if not path.is_file():
-            with whole_file(path, "an input", through=False) as partial:
-                partial.write_bytes(data)
+            write_file(path, "an input", data, through=False)
 
     def drop(self, name: str) -> None:
         self._kept(name).unlink(missing_ok=True)

@@ -13,7 +13,7 @@ import torch
 from torch.export import ExportedProgram
 from tqdm.auto import tqdm
 
-from etviz.artifacts.files import PathLike, check_target, whole_file
+from etviz.artifacts.files import PathLike, check_target, write_file
 from etviz.artifacts.program.bundled_program import BundledProgram, BundledTensor, BundledValue, read_bundled_program
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError, during
@@ -169,9 +169,7 @@ def _write(
         raise ArtifactError(
             pte or "", f"the program can't be read ({error.strerror or error})", "name a .pte"
         ) from error
-    with whole_file(path, "the bundle") as partial:
-        partial.write_bytes(bytes(content))
-    return Path(path)
+    return write_file(path, "the bundle", bytes(content))
 
 
 @during("verifying the bundled program")

@@ -9,7 +9,7 @@ import time
 import xml.etree.ElementTree as ET
 from typing import Any, Final
 
-from etviz.artifacts.files import PathLike, whole_file
+from etviz.artifacts.files import PathLike, whole_file, write_file
 from etviz.gate.checking import Case, CheckResult
 from etviz.json_numbers import or_none
 from etviz.text import markdown, printable
@@ -51,8 +51,7 @@ def to_json(result: CheckResult) -> dict[str, Any]:
 
 
 def write_json(result: CheckResult, path: PathLike) -> None:
-    with whole_file(path, "the JSON file") as partial:
-        partial.write_text(json.dumps(to_json(result), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_file(path, "the JSON file", json.dumps(to_json(result), indent=1, allow_nan=False) + "\n")
 
 
 def to_markdown(result: CheckResult) -> str:

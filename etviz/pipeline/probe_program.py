@@ -21,7 +21,7 @@ import torch
 from torch.export import ExportedProgram
 from tqdm.auto import tqdm
 
-from etviz.artifacts.files import PathLike, make_folder, whole_file
+from etviz.artifacts.files import PathLike, make_folder, write_file
 from etviz.artifacts.probes import FILE, MAGIC, ProbeEntry, ProbeTable, ProbeValue, write_table
 from etviz.artifacts.program.logged import logged_by
 from etviz.artifacts.program.program import Instruction, Method, Program, TensorSpec, read_program
@@ -227,8 +227,7 @@ class _Maker:
             name = f"probe-{number}"
             entry, grown, content = self._build(name, number, group, copy.deepcopy(source), aliases, part)
             path = self.folder / f"{name}.pte"
-            with whole_file(path, "a probe", through=False) as partial:
-                partial.write_bytes(content)
+            write_file(path, "a probe", content, through=False)
             entries.append(entry)
             own = len(self.method.outputs)
             probes.append(Probe(name, path, entry.values, own, entry.outputs, grown, self.pte, self.record))
@@ -236,8 +235,7 @@ class _Maker:
         table = ProbeTable("", self.method.name, self.checksum, own, tuple(entries), missing)
         write_table(table, self.folder / FILE)
         if self.record is not None and self.record.resolve().parent != self.folder.resolve():
-            with whole_file(self.folder / self.record.name, "the record", through=False) as partial:
-                partial.write_bytes(self.record.read_bytes())
+            write_file(self.folder / self.record.name, "the record", self.record.read_bytes(), through=False)
         return probes
 
     def _choose(self, wanted: set[int] | None) -> tuple[list[_Chosen], dict[int, str]]:

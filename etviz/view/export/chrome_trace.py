@@ -17,7 +17,7 @@ import numpy as np
 from etviz._version import __version__
 from etviz.analysis.profile import CALLS, spans
 from etviz.artifacts.etdump.etdump import ProfileEvents
-from etviz.artifacts.files import PathLike, check_target, whole_file
+from etviz.artifacts.files import PathLike, check_target, write_file
 from etviz.errors import UsageError, during
 from etviz.graph.labels import describe, describe_outputs, node_label, owners_of
 from etviz.view.export.figures import figures, shape_text, worst_of
@@ -38,9 +38,7 @@ def write_chrome_trace(analysis: Analysis, path: PathLike) -> Path:
     if not any(len(block.profile) for block in analysis.profile.blocks):
         raise UsageError("the ETDump holds no timed event, so there is no trace; run with event tracing on")
     text = json.dumps(chrome_trace(analysis), allow_nan=False, separators=(",", ":"))
-    with whole_file(target, "the trace") as partial:
-        partial.write_text(text, "utf-8")
-    return target
+    return write_file(target, "the trace", text)
 
 
 def chrome_trace(analysis: Analysis) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.artifacts.files import PathLike, check_target, whole_file
+from etviz.artifacts.files import PathLike, check_target, write_file
 from etviz.comparison.gap import WRONG
 from etviz.errors import UsageError, during
 from etviz.graph.edges import DataEdge
@@ -42,9 +42,7 @@ def write_svg(analysis: Analysis, path: PathLike, by: str) -> Path:
     if by not in analysis.tables.rows:
         raise UsageError(f"by must be a column of gaps, found {by!r}")
     text = _picture(analysis, by)
-    with whole_file(target, "the graph") as partial:
-        partial.write_text(text, encoding="utf-8")
-    return target
+    return write_file(target, "the graph", text)
 
 
 def _picture(analysis: Analysis, by: str) -> str:

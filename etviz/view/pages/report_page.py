@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from etviz._version import __version__
 from etviz.analysis.analysis import Analysis
-from etviz.artifacts.files import PathLike, check_target, whole_file
+from etviz.artifacts.files import PathLike, check_target, write_file
 from etviz.errors import EtvizError, UsageError, during
 from etviz.settings import TENSORS, options
 from etviz.text import markup
@@ -58,9 +58,7 @@ def write_report(
     check_tensors(tensors)
     target = check_target(path, "the report")
     page = report_page(analysis, tensors, title or analysis.title, others=others)
-    with whole_file(target, "the report") as partial:
-        partial.write_bytes(page)
-    return target
+    return write_file(target, "the report", page)
 
 
 def check_tensors(tensors: str) -> None:
