@@ -36,6 +36,7 @@ from etviz.evaluation.language_kernels import reads_grids, without_grids
 from etviz.evaluation.law import ENOUGH, allowance, chance, half_ulp, independent, only_picks, sizes
 from etviz.evaluation.products import weight_of
 from etviz.evaluation.rounds import Rounds
+from etviz.evaluation.series import Series
 from etviz.evaluation.several import (
     Several,
     has_further_axis,
@@ -859,9 +860,12 @@ def total_noise(
     settled: dict[tuple[int, str, int], Noise] = {}
     for seeds in batches(start.graph, {name for _, name in names}, taken):
         lanes, by_run = Lanes(start, seeds), defaultdict[int, set[str]](set)
+        series = Series(lanes)
         for run, name in names:
             by_run[run].add(name)
         for run, given in enumerate(inputs):
+            series.look_ahead(run, inputs[run:])
+            lanes.known = series.known(run, given)
             found[run].names = by_run[run]
             found[run].run(lanes, partial(lanes.run, given))
         for key, error in (errors or {}).items():

@@ -18,6 +18,7 @@ _RULES: Final = ("FuncTorchBatched", "CompositeImplicitAutograd")
 """Where torch has an operator's rule for a further axis; without one it calls the operator for each lane, and warns."""
 _BATCHED: Final[Any] = getattr(torch._C, "_functorch", None)  # pyright: ignore[reportPrivateUsage]
 _PARTS: Final = ("_add_batch_dim", "_remove_batch_dim", "is_batchedtensor", "vmap_increment_nesting")
+_FALLBACK: Final = ("_is_vmap_fallback_enabled", "_set_vmap_fallback_enabled")
 
 
 class Several:
@@ -96,7 +97,8 @@ def _vmap() -> Any:
         from torch._functorch import vmap
 
         torch.vmap(torch.neg)(torch.zeros(1))  # loads its rules
-        return vmap if all(hasattr(vmap, name) for name in _PARTS) else None
+        known = all(hasattr(vmap, name) for name in _PARTS) and all(hasattr(_BATCHED, name) for name in _FALLBACK)
+        return vmap if known else None
     except (AttributeError, ImportError):
         return None
 
@@ -149,10 +151,14 @@ class Axis:
 
 @contextmanager
 def further_axis(size: int) -> Generator[Axis]:
-    """Operators on what enters it raise what torch raises where they have no rule for a further axis."""
-    parts = _vmap()
-    with parts.vmap_increment_nesting(size, "error") as level:
-        yield Axis(parts, level, size)
+    """Operators on what enters it, and what they are composed of, raise where torch has no rule for a further axis."""
+    parts, goes_on = _vmap(), _BATCHED._is_vmap_fallback_enabled()
+    _BATCHED._set_vmap_fallback_enabled(False)
+    try:
+        with parts.vmap_increment_nesting(size, "error") as level:
+            yield Axis(parts, level, size)
+    finally:
+        _BATCHED._set_vmap_fallback_enabled(goes_on)
 
 
 def has_further_axis(value: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
@@ -16,16 +15,15 @@ from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.comparison.by_handles import compare_by_handles
 from etviz.comparison.exact import compare_together
 from etviz.comparison.gap import ExecutionGaps, Keeper, Run
+from etviz.comparison.in_lanes import InLanes, same
 from etviz.comparison.input_checks import FIRST_FAR_OFF, OTHER_SIZES, Entrance, Inputs, why_not
 from etviz.comparison.judging import judge_totals, settle
 from etviz.comparison.logged_twice import LoggedTwice
 from etviz.comparison.references import KEPT_BYTES
 from etviz.comparison.truncated_buffer import blank_tail, drop_blank_tail
 from etviz.comparison.undetermined import Undetermined
-from etviz.errors import EtvizError, UsageError
-from etviz.evaluation.noise import Growth, Lanes, Samples, first_lanes
+from etviz.errors import UsageError
 from etviz.evaluation.replay import Execution, Replay
-from etviz.evaluation.series import Series
 from etviz.graph.state_threading import seen_later
 from etviz.loading.method_calls import named_calls, off_inputs, with_calls
 from etviz.loading.paired import HANDLES
@@ -38,12 +36,9 @@ if TYPE_CHECKING:
     from etviz.comparison.judging import Judge
     from etviz.evaluation.evaluator import Evaluator
     from etviz.evaluation.interpreter import State
-    from etviz.evaluation.series import InCall
     from etviz.graph.ir import Graph
     from etviz.loading.paired import Paired
     from etviz.tensors.custom_metrics import CustomMetrics
-
-logger = logging.getLogger(__name__)
 
 NO_INPUTS: Final = (
     "The inputs of the run are not known, so there is no reference; give inputs=, "
@@ -114,7 +109,7 @@ def compare_executions(
         others = [] if given is not None else [i for i in range(len(candidates)) if i != one.expected]
         doubt = "" if ran_here else stage.doubt(inputs, comparison)
         while doubt and others:  # an ETDump does not say which inputs went in
-            stage.evaluator.states = states
+            stage.lanes.states = states
             inputs = stage.choose(log, others.pop(0))
             comparison = stage.compare([log], inputs, one.run)[0]
             doubt = stage.doubt(inputs, comparison)
@@ -211,11 +206,7 @@ class _Candidate:
     inputs: Inputs
 
     def has_inputs_of(self, other: _Candidate) -> bool:
-        return _are(self.inputs.values, other.inputs.values)
-
-
-def _are(inputs: Sequence[Any], others: Sequence[Any]) -> bool:
-    return all(a is b for a, b in zip(inputs, others, strict=True))
+        return same(self.inputs.values, other.inputs.values)
 
 
 class _InTurn:
@@ -236,44 +227,26 @@ class _InTurn:
         named: bool,
         ran_here: bool,
     ) -> None:
-        self.evaluator = first_lanes(evaluator) if measured else evaluator
-        self._plain, self.entrance = evaluator, Entrance(evaluator.graph)
-        self._samples: Samples | None = None
-        self._given: Sequence[Any] = ()
+        self.lanes, self.entrance = InLanes(evaluator, measured=measured), Entrance(evaluator.graph)
         self._named, self._ran_here = named, ran_here
         self._paired, self._candidates, self._introduced = paired, candidates, introduced
         self._groups = _groups(paired, evaluator)
         self._written = seen_later(paired.graph)
         self._shared = {"custom": custom, "keeper": Keeper(KEPT_BYTES)}
-        self._series = Series(self.evaluator)
-        self._ahead: dict[int, tuple[Sequence[Any], list[InCall]]] = {}
 
     def compared(self) -> Iterator[tuple[_Candidate, tuple[State, State, State], ExecutionGaps]]:
         executions = self._paired.executions
         with tqdm(total=len(executions), desc="compare", leave=False, delay=1) as progress:
             left = [self._one(run, at, block) for run, (at, block) in enumerate(executions)]
             while left:
-                states = self.evaluator.states
+                states = self.lanes.states
                 together = self._together(left)
-                self._look_ahead(left)
+                self.lanes.look_ahead(left[0].run, [one.inputs.values for one in left])
                 found = self.compare([one.log for one in left[:together]], left[0].inputs, left[0].run)
                 for one, comparison in zip(left, found, strict=False):
                     yield one, states, comparison
                 progress.update(len(found))
                 del left[: len(found)]
-
-    def _look_ahead(self, left: Sequence[_Candidate]) -> None:
-        if left[0].run not in self._ahead and self.evaluator.keeps_state:
-            calls = [one.inputs.values for one in left]
-            known = self._series.ahead(calls)
-            self._ahead = {one.run: (one.inputs.values, values) for one, values in zip(left, known, strict=False)}
-
-    def _known(self, run: int, inputs: Inputs) -> list[InCall]:
-        """Empty if it, or an earlier one, had other inputs than were looked at."""
-        values, known = self._ahead.get(run, ((), []))
-        if known and not _are(values, inputs.values):
-            self._ahead, known = {}, []
-        return known
 
     def _one(self, run: int, at: int, block: RunBlock) -> _Candidate:
         log = RuntimeLog(block, self._paired.artifacts.buffer, self._written)
@@ -282,8 +255,9 @@ class _InTurn:
         return _Candidate(run, at, log, expected, self.choose(log, expected))
 
     def _together(self, left: Sequence[_Candidate]) -> int:
-        peak = self.evaluator.limits.peak
-        if not peak or not self.evaluator.independent:
+        evaluator = self.lanes.evaluator
+        peak = evaluator.limits.peak
+        if not peak or not evaluator.independent:
             return 1
         most = max(1, _TOGETHER // peak)
         return sum(1 for _ in takewhile(left[0].has_inputs_of, left[:most]))
@@ -291,7 +265,7 @@ class _InTurn:
     def choose(self, log: RuntimeLog, expected: int) -> Inputs:
         if self._named and self._ran_here:
             return Inputs(list(self._candidates[expected]), expected)
-        takes = self.evaluator.graph.user_inputs()
+        takes = self.entrance.graph.user_inputs()
         if self._named and (reason := why_not(self._candidates[expected], takes)):
             several = len(self._candidates[expected]) > len(takes)
             advice = ", or to several executions, which are a list of tuples" if several else ""
@@ -300,36 +274,19 @@ class _InTurn:
         return self.entrance.choose(log, self._candidates, expected, logged)
 
     def compare(self, logs: Sequence[RuntimeLog], inputs: Inputs, run: int) -> list[ExecutionGaps]:
-        before = self.evaluator.states
+        before = self.lanes.states
         found = self._compare(logs, inputs, run, introduced=self._introduced)
         return self._explained(found, logs, [inputs] * len(logs), run, before)
 
     def _compare(
         self, logs: Sequence[RuntimeLog], inputs: Inputs, run: int, *, introduced: bool
     ) -> list[ExecutionGaps]:
-        self.evaluator.known = self._known(run, inputs)
         given = {"logs": logs, "inputs": inputs.values, "run": run, "introduced": introduced} | self._shared
         if self._groups is None:
             compare = partial(compare_together, **given, pairing=self._paired.pairing)
         else:
             compare = partial(compare_by_handles, groups=self._groups, **given)
-        lanes = self.evaluator
-        if not isinstance(lanes, Lanes):
-            return compare(lanes)
-        if self._samples is not None and lanes.independent and _are(inputs.values, self._given):
-            found = compare(self._plain)
-        else:
-            before, self._samples, self._given = lanes.states, Samples(growth=Growth()), inputs.values
-            try:
-                found = self._samples.run(lanes, partial(compare, lanes))
-            except EtvizError:  # perhaps only in the perturbed lanes, or as memory lacks for these
-                logger.debug("the noise of execution %d is measured apart", run, exc_info=True)
-                self.evaluator, self._plain.states = self._plain, before
-                self._series, self._ahead = Series(self._plain), {}
-                return compare(self._plain)
-        for item in found:
-            item.samples = self._samples
-        return found
+        return self.lanes.compare(run, inputs.values, compare)
 
     def _explained(
         self,
@@ -341,7 +298,7 @@ class _InTurn:
     ) -> list[ExecutionGaps]:
         for at, comparison in enumerate(found if not self._introduced else ()):
             if self.entrance.starts_far_off(comparison):
-                self.evaluator.states = before
+                self.lanes.states = before
                 found[at : at + 1] = self._compare([logs[at]], inputs[at], run + at, introduced=True)
         return found
 

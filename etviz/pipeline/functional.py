@@ -26,10 +26,14 @@ _ALIAS: Final = "aten.alias.default"
 
 
 def functional(graph: Graph) -> Graph:
-    """If elements can't be put back through a view, the in-place operator stays, and the evaluator refuses it."""
+    """If elements can't be put back through a view, the in-place operator stays, and the evaluator refuses it.
+
+    Assertions, which have no result, are left out.
+    """
     state = _State(graph)
     for at, node in enumerate(graph.nodes):
-        state.add(at, replace(node, target=_NUMBER) if node.target == "aten.item.default" else node)
+        if not node.target.startswith("aten._assert"):
+            state.add(at, replace(node, target=_NUMBER) if node.target == "aten.item.default" else node)
     kept = {i.target: state.latest[i.name].name for i in graph.inputs if i.kind != "user" and i.name in state.latest}
     outputs = [state.renamed(out) for out in graph.outputs]
     return replace(graph, nodes=state.nodes, outputs=outputs, mutations={**graph.mutations, **kept})

@@ -15,9 +15,10 @@ from typing import Any, Final
 import torch
 from torch.export import ExportedProgram
 
-from etviz.comparison.exact import compare_exact
+from etviz.comparison.exact import compare_together
 from etviz.comparison.gap import ExecutionGaps, Gap, Keeper, Run
-from etviz.comparison.judging import judge_totals
+from etviz.comparison.in_lanes import InLanes
+from etviz.comparison.judging import judge_totals, settle
 from etviz.comparison.measurement import as_tensor, why_not_comparable
 from etviz.errors import UsageError
 from etviz.evaluation.evaluator import Evaluator
@@ -227,22 +228,25 @@ class OwnModel:
         for node in operators(graph.nodes):
             node.instruction = numbers.get(node.name, -1) if len(node.outputs) == 1 else -1
         fresh = partial(Evaluator, graph, self._constants)
-        evaluator, found = fresh(), []
+        lanes, found = InLanes(fresh(), measured=True), []
+        inputs = [execution.inputs for execution in self._replay.executions]
         with SpillFile() as file:
             for run, item in enumerate(runs):
                 values = {at: logged[run][name] for at, name in enumerate(names) if name in logged[run]}
                 log = _OwnValues(values, self._replay.executions[run].log.outputs())
-                own = compare_exact(
-                    evaluator,
-                    log,
-                    self._replay.executions[run].inputs,
+                compare = partial(
+                    compare_together,
+                    logs=[log],
+                    inputs=inputs[run],
                     run=run,
                     keeper=_Filed(file),
                     pairing="dataflow",
                     custom=item.comparison.custom,
                 )
-                found.append(own)
-            judge_totals(found, [execution.inputs for execution in self._replay.executions], fresh)
+                lanes.look_ahead(run, inputs[run:])
+                found += lanes.compare(run, inputs[run], compare)
+                settle(found[-1])
+            judge_totals(found, inputs, fresh)
         pairs = zip(runs, found, strict=True)
         return tuple(item._replace(comparison=self._joined(item.comparison, own, names)) for item, own in pairs)
 
