@@ -13,9 +13,12 @@ from etviz.graph.ir import Graph, Node
 from etviz.graph.uses import operators
 
 CERTAIN, LIKELY = "certain", "likely"
+_NAMESAKES: Final = (
+    *("Abs", "Add", "Convolution", "ELU", "Exp", "Floor", "GELU", "HardSwish", "Leaky ReLU"),
+    *("Log", "Maximum", "Mean", "Minimum", "PReLU", "Sigmoid", "Tanh"),
+)
 _KINDS: Final = {
-    "Abs": "abs",
-    "Add": "add",
+    **{name: name.lower().replace(" ", "_") for name in _NAMESAKES},
     "Average Pooling": "avg_pool2d",
     "Batch Matrix Multiply": "bmm",
     "Ceiling": "ceil",
@@ -23,34 +26,20 @@ _KINDS: Final = {
     "Concatenate": "cat",
     "Constant Pad": "constant_pad_nd",
     "Convert": "quantize_per_tensor dequantize_per_tensor quantize_per_token dequantize_per_token",
-    "Convolution": "convolution",
     "Copy": "clone _clone_dim_order",
     "Deconvolution": "convolution",
     "Divide": "div",
-    "ELU": "elu",
-    "Exp": "exp",
-    "Floor": "floor",
     "Fully Connected": "linear addmm mm",
-    "GELU": "gelu",
-    "HardSwish": "hardswish",
-    "Leaky ReLU": "leaky_relu",
-    "Log": "log",
     "Max Pooling": "max_pool2d",
-    "Maximum": "maximum",
-    "Mean": "mean",
-    "Minimum": "minimum",
     "Multiply": "mul",
     "Negate": "neg",
-    "PReLU": "prelu",
     "Reciprocal Square Root": "rsqrt",
-    "Sigmoid": "sigmoid",
     "Slice": "slice_copy",
     "Softmax": "_softmax",
     "Square": "pow",
     "Square Root": "sqrt",
     "Static Reshape": "view_copy unsqueeze_copy squeeze_copy",
     "Subtract": "sub",
-    "Tanh": "tanh",
     "Transpose": "permute_copy transpose_copy",
 }
 """By the beginning of an event's name in XNNPACK: the edge operators that it may be."""

@@ -22,21 +22,13 @@ MOST_HEADER: Final = 8 << 20
 """Maximum bytes of a header: some 80,000 tensors, which take 100 MB while they are read."""
 _MOST_VALUES: Final = 1_200_000
 _DTYPES: Final = {
-    "F64": "float64",
-    "F32": "float32",
-    "F16": "float16",
+    "BOOL": "bool",
     "BF16": "bfloat16",
     "F8_E4M3": "float8_e4m3fn",
     "F8_E5M2": "float8_e5m2",
-    "I64": "int64",
-    "I32": "int32",
-    "I16": "int16",
-    "I8": "int8",
-    "U8": "uint8",
-    "U16": "uint16",
-    "U32": "uint32",
-    "U64": "uint64",
-    "BOOL": "bool",
+    **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
 }
 
 
