@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -53,10 +55,18 @@ def right() -> nn.Module:
     return Attention().eval()
 
 
+@pytest.fixture(scope="module")
+def run() -> Callable[..., etviz.Inspection]:
+    """The run of a fault, shared by the tests, which ask for another reference and change nothing."""
+    return functools.cache(lambda fault, recipe: etviz.debug(Attention(fault).eval(), INPUTS, recipe))
+
+
 @pytest.mark.parametrize("recipe", ["portable", "xnnpack"])
 @pytest.mark.parametrize("fault", list(FAULTS))
-def test_a_fault_of_the_exported_program_is_found(right: nn.Module, fault: str, recipe: str, tmp_path: Path) -> None:
-    alone = etviz.debug(Attention(fault).eval(), INPUTS, recipe, workdir=tmp_path)
+def test_a_fault_of_the_exported_program_is_found(
+    right: nn.Module, run: Callable[..., etviz.Inspection], fault: str, recipe: str
+) -> None:
+    alone = run(fault, recipe)
     assert alone.first_divergence is None, "its own reference has the fault too"
     found = alone.against(right)
     name, notes = FAULTS[fault]
@@ -92,8 +102,8 @@ def test_from_files_and_by_one_argument(
         assert not torch.equal(*pair)
 
 
-def test_logits_alone_give_a_verdict(right: nn.Module, tmp_path: Path) -> None:
-    alone = etviz.debug(Attention("scale").eval(), INPUTS, workdir=tmp_path)
+def test_logits_alone_give_a_verdict(right: nn.Module, run: Callable[..., etviz.Inspection]) -> None:
+    alone = run("scale", "portable")
     with torch.no_grad():
         expected = right(*INPUTS)
     found = alone.against([expected])
@@ -103,12 +113,12 @@ def test_logits_alone_give_a_verdict(right: nn.Module, tmp_path: Path) -> None:
     assert found.first_divergence is None
     assert found.gaps["rmse"].isna().all()
     with torch.no_grad():
-        same = etviz.debug(right, INPUTS).against([right(*INPUTS)])
+        same = run("", "portable").against([right(*INPUTS)])
     assert same.outputs["matches"].all()
 
 
-def test_what_can_not_be_compared_is_refused(right: nn.Module, tmp_path: Path) -> None:
-    found = etviz.debug(Attention().eval(), INPUTS, workdir=tmp_path)
+def test_what_can_not_be_compared_is_refused(run: Callable[..., etviz.Inspection]) -> None:
+    found = run("", "portable")
     for reference, text in (
         (nn.Bilinear(3, 3, 3), "could not be exported"),
         ([torch.zeros(3)], "shape"),

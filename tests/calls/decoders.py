@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+
+from etviz.pipeline.lower import lower
+from tests.shelf import Shelf
 
 WORDS, ROOM, WIDTH = 24, 12, 16
 
@@ -135,3 +139,21 @@ def hearing(seed: int) -> Any:
     """The calls of a `Listener` that hears one utterance."""
     encoded = torch.randn(1, 4, WIDTH, generator=torch.Generator().manual_seed(seed))
     return lambda ids, position: (*driver(ids, position), encoded)
+
+
+def chunked(model: nn.Module) -> torch.export.ExportedProgram:
+    """A program whose calls take any number of tokens."""
+    count = torch.export.Dim("count", min=1, max=ROOM - 2)
+    return torch.export.export(
+        model.eval(), driver([1, 2, 3], 0), dynamic_shapes=({1: count}, {0: count}), strict=False
+    )
+
+
+def single_program(shelf: Shelf) -> Path:
+    """The folder of a correct decoder that takes one token a call."""
+    return shelf.folder("decoder", lambda to: lower(Decoder().eval(), driver([1], 0), to, strict=False))
+
+
+def chunked_program(shelf: Shelf) -> Path:
+    """The folder of a correct decoder that takes any number of tokens."""
+    return shelf.folder("decoder-chunked", lambda to: lower(chunked(Decoder()), driver([1, 2, 3], 0), to))

@@ -15,14 +15,14 @@ import etviz
 from etviz.artifacts.call_file import FILE, Writer, read_calls
 from etviz.errors import ArtifactError, UsageError
 from etviz.pipeline.lower import lower
-from tests.calls.decoders import Decoder, driver
+from tests.calls.decoders import Decoder, driver, single_program
 from tests.cpp_runner import CppRunner
+from tests.shelf import Shelf
 
 
 @pytest.fixture(scope="module")
-def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("program")
-    return lower(Decoder().eval(), driver([1], 0), folder, strict=False).pte
+def decoder(shelf: Shelf) -> Path:
+    return single_program(shelf) / "model.pte"
 
 
 def _same(one: Any, two: Any) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,30 +11,21 @@ from torch import nn
 
 import etviz
 from etviz.errors import UsageError
-from tests.calls.decoders import ROOM, WIDTH, WORDS, Decoder, Listener, driver, hearing
+from tests.calls.decoders import ROOM, WIDTH, WORDS, Decoder, Listener, chunked, chunked_program, driver, hearing
 from tests.language.matrix import invariants_of
 from tests.language.methods import Methods, build, prefill_and_decode
 from tests.language.programs import RECIPES, made
 from tests.shelf import Shelf
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2], [2, 7, 1, 8]]
-COUNT = torch.export.Dim("count", min=1, max=ROOM - 2)
-"""Tokens of a call: any number."""
 
 
-def _exported(model: nn.Module) -> torch.export.ExportedProgram:
-    """A program whose calls take several tokens."""
-    return torch.export.export(
-        model.eval(), driver([1, 2, 3], 0), dynamic_shapes=({1: COUNT}, {0: COUNT}), strict=False
-    )
+def _checked(model: nn.Module, prompts: Sequence[Sequence[int]]) -> etviz.Invariants:
+    return etviz.invariants(chunked(model), prompts, driver=etviz.Driver(driver, 4))
 
 
-def _checked(model: nn.Module, prompts: Sequence[Sequence[int]] = PROMPTS, **more: Any) -> etviz.Invariants:
-    return etviz.invariants(_exported(model), prompts, driver=etviz.Driver(driver, 4, **more))
-
-
-def test_correct_decoder() -> None:
-    found = _checked(Decoder(), room=ROOM)
+def test_correct_decoder(shelf: Shelf) -> None:
+    found = etviz.invariants(chunked_program(shelf), PROMPTS, driver=etviz.Driver(driver, 4, room=ROOM))
     assert found.holds, found.summary()
     tried = found.table[found.table["status"] != "not applicable"]
     assert set(tried["invariant"]) == {
@@ -49,7 +39,7 @@ def test_correct_decoder() -> None:
 
 def test_correct_ring() -> None:
     """A ring of twice the window takes chunks up to the window."""
-    found = etviz.invariants(_exported(Decoder(window=3)), PROMPTS[:1], driver=etviz.Driver(driver, 3))
+    found = etviz.invariants(chunked(Decoder(window=3)), PROMPTS[:1], driver=etviz.Driver(driver, 3))
     assert found.holds, found.summary()
 
 
@@ -88,7 +78,7 @@ def test_cross_attention_cache(fault: bool) -> None:
 
 
 def test_program_that_accepts_any_position() -> None:
-    found = etviz.invariants(_exported(Decoder(window=6)), PROMPTS[1:], driver=etviz.Driver(driver, 4, room=ROOM))
+    found = etviz.invariants(chunked(Decoder(window=6)), PROMPTS[1:], driver=etviz.Driver(driver, 4, room=ROOM))
     assert found.broken["invariant"].tolist() == ["beyond the room"]
     assert found.broken["position"].tolist() == [ROOM]
 
@@ -259,10 +249,10 @@ def test_language_models(name: str, shelf: Shelf) -> None:
     assert (found.table["invariant"] == "after another sequence = alone").sum() == 2
 
 
-def test_bad_arguments(tmp_path: Path) -> None:
+def test_bad_arguments(shelf: Shelf) -> None:
     with pytest.raises(UsageError, match="driver has 1 functions for 2 prompts"):
         etviz.invariants(Decoder(), PROMPTS, driver=[driver])
     with pytest.raises(UsageError, match="prompt 0 has 7 tokens, and the program has room for 4"):
-        etviz.invariants(_exported(Decoder()), PROMPTS, driver=etviz.Driver(driver, 4, room=4))
+        etviz.invariants(chunked_program(shelf), PROMPTS, driver=etviz.Driver(driver, 4, room=4))
     with pytest.raises(TypeError):
         etviz.invariants(Decoder(), PROMPTS, window=3)

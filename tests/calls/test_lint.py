@@ -16,7 +16,8 @@ import etviz
 from etviz.cli.app import app
 from etviz.errors import UsageError
 from etviz.pipeline.lower import lower
-from tests.calls.decoders import ROOM, WORDS, Decoder, driver, masked_driver
+from tests.calls.decoders import ROOM, WORDS, driver, masked_driver, single_program
+from tests.shelf import Shelf
 
 Calls = list[tuple[Any, ...]]
 IDS = [3, 1, 4, 1, 5, 9, 2, 6]
@@ -168,10 +169,8 @@ def test_padding() -> None:
 
 
 @pytest.fixture(scope="module")
-def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("decoder")
-    lower(Decoder().eval(), driver([1], 0), folder, strict=False)
-    return folder
+def decoder(shelf: Shelf) -> Path:
+    return single_program(shelf)
 
 
 class _Quantized(nn.Module):

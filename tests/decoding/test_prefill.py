@@ -5,18 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 import etviz
-from tests.calls.decoders import ROOM, Decoder, driver
+from tests.calls.decoders import Decoder, chunked, chunked_program, driver
+from tests.shelf import Shelf
 
 IDS = [3, 1, 4, 1, 5, 9, 2]
-
-
-def _program() -> torch.export.ExportedProgram:
-    count = torch.export.Dim("count", min=1, max=ROOM - 2)
-    example = driver([1, 2, 3], 0)
-    return torch.export.export(Decoder().eval(), example, dynamic_shapes=({1: count}, {0: count}), strict=False)
 
 
 def _tokenizer(folder: Path) -> Path:
@@ -30,10 +24,10 @@ def _tokenizer(folder: Path) -> Path:
 TEXT = " ".join(f"w{token}" for token in IDS)
 
 
-def test_a_text_in_chunks(tmp_path: Path) -> None:
+def test_a_text_in_chunks(shelf: Shelf, tmp_path: Path) -> None:
     """Each position has its token and its verdict, also those of one call."""
     given = {"tokenizer": _tokenizer(tmp_path), "driver": etviz.Driver(driver, 7), "prefill": 3, "steps": 3}
-    run = etviz.decode(_program(), TEXT, **given)
+    run = etviz.decode(chunked_program(shelf), TEXT, **given)
     assert list(run.sequences[0].ids[: len(IDS)]) == IDS
     assert len(run.sequences[0].calls) == 5
     assert run.steps["position"].tolist() == list(range(9))
@@ -43,7 +37,7 @@ def test_a_text_in_chunks(tmp_path: Path) -> None:
 
 def test_chunks_and_a_tokenizer_file(tmp_path: Path) -> None:
     """Whole, in chunks and token by token: the same positions, tokens and verdicts; fewer calls."""
-    exported, made = _program(), etviz.Driver(driver, 7)
+    exported, made = chunked(Decoder()), etviz.Driver(driver, 7)
     runs = {size: etviz.decode(exported, [IDS], driver=made, prefill=size, steps=3) for size in (1, 3, 7)}
     assert [len(run.sequences[0].calls) for run in runs.values()] == [9, 5, 3]
     for run in runs.values():

@@ -170,11 +170,10 @@ def test_the_noise_of_a_value_of_another_length_than_the_example_is_measured(tmp
     assert noises[1] == pytest.approx(noises[0], rel=0.5)
 
 
-def test_a_float_model_with_a_cache_is_the_reference_of_its_quantized_program() -> None:
+@pytest.mark.slow
+def test_a_float_model_with_a_cache_is_the_reference_of_its_quantized_program(shelf: Shelf) -> None:
     """Both write to their caches in place; the embedding of 4 bits is exported with a region without gradients."""
-    given: dict[str, Any] = {"partitioner": [XnnpackPartitioner()], "strict": False}
-    quantized, floating = (model_of(RECIPES[name]) for name in ("custom_8da4w", "custom"))
-    found = etviz.debug(quantized, calls_of(2), reference=floating, **given)
+    found = load(made(shelf, "custom_8da4w"), "exact", inputs=calls_of(STEPS))
     assert found.first_divergence is None
     assert found.outputs["matches"].all()
     split = found.quantization()
