@@ -1,0 +1,74 @@
+"""Compares executions in turn, with their first perturbed lanes beside the comparison and later calls ahead of it."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from etviz.errors import EtvizError
+from etviz.evaluation.noise import Growth, Lanes, Samples, first_lanes
+from etviz.evaluation.series import Series
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from etviz.comparison.gap import ExecutionGaps
+    from etviz.evaluation.evaluator import Evaluator
+    from etviz.evaluation.interpreter import State
+
+    Compare = Callable[[Evaluator], list[ExecutionGaps]]
+
+logger = logging.getLogger(__name__)
+
+
+class InLanes:
+    """What one execution leaves in the state of `evaluator`, the next one finds.
+
+    With `measured`, comparisons have the `samples` of their noise. Executions on the same inputs share them where they
+    leave no state.
+    """
+
+    def __init__(self, evaluator: Evaluator, *, measured: bool) -> None:
+        self._plain, self._samples, self._given = evaluator, Samples(), ()
+        self._go_on_with(first_lanes(evaluator) if measured else evaluator)
+
+    def _go_on_with(self, evaluator: Evaluator) -> None:
+        self.evaluator, self._series = evaluator, Series(evaluator)
+
+    @property
+    def states(self) -> tuple[State, State, State]:
+        return self.evaluator.states
+
+    @states.setter
+    def states(self, states: tuple[State, State, State]) -> None:
+        self.evaluator.states = states
+
+    def look_ahead(self, run: int, calls: Sequence[Sequence[Any]]) -> None:
+        """Evaluate the execution `run` and those after it, whose inputs are `calls`, as far as there is room."""
+        self._series.look_ahead(run, calls)
+
+    def compare(self, run: int, inputs: Sequence[Any], compare: Compare) -> list[ExecutionGaps]:
+        """`compare` compares the executions from `run` on that have these `inputs`, by the evaluator that it gets."""
+        lanes = self.evaluator
+        lanes.known = self._series.known(run, inputs)
+        if not isinstance(lanes, Lanes):
+            return compare(lanes)
+        if self._samples.lanes and lanes.independent and same(inputs, self._given):
+            comparisons = compare(self._plain)
+        else:
+            before, self._samples, self._given = lanes.states, Samples(growth=Growth()), inputs
+            try:
+                comparisons = self._samples.run(lanes, partial(compare, lanes))
+            except EtvizError:  # perhaps only in the perturbed lanes, or as memory lacks for these
+                logger.debug("the noise of execution %d is measured apart", run, exc_info=True)
+                self._go_on_with(self._plain)
+                self.states = before
+                return compare(self._plain)
+        for item in comparisons:
+            item.samples = self._samples
+        return comparisons
+
+
+def same(inputs: Sequence[Any], others: Sequence[Any]) -> bool:
+    return len(inputs) == len(others) and all(a is b for a, b in zip(inputs, others, strict=True))
