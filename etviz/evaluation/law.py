@@ -33,6 +33,10 @@ differences in float64. This rule also holds for operators that this module does
 so the rounding of erf (or tanh) is one of ``x/2·erf = v − x/2``, which outweighs v where x is far below 0; kernels of
 16-bit numbers compute it in float32. What the reference itself is off from float64 is part of S, if it is larger.
 
+Below the smallest normal number of a dtype the numbers keep their distance, so what is rounded has at least that size,
+a partial sum too.
+Processors may take what is below float32's smallest normal number for 0, which is an error of the whole number.
+
 Small samples: the error of one number exceeds three times its noise once in 370 cases. `allowance` widens the noise of
 values with few independent elements, such that a correct value exceeds the threshold with a probability of
 `FALSE_ALARMS`.
@@ -75,6 +79,10 @@ _TINY: Final = 2.0**-1022
 """Smallest normal number of float64: what is below it is not divided by."""
 _SPREAD: Final = -7046029254386353131
 """Odd multiplier that spreads the bits of numbers: 2⁶⁴ over the golden ratio (D. E. Knuth, 1973, section 6.4)."""
+_LEAST, _MOST = 2.0**-50, 2.0**60
+"""Between these the largest of some squared norms leaves room for its products in float32."""
+_FLUSHED: Final = torch.finfo(torch.float32).smallest_normal
+"""Processors may take smaller numbers for 0."""
 _ARITHMETIC: Final = frozenset(("add", "sub", "rsub", "mul", "div", "sqrt", "fmod", "remainder", "clamp", "hardtanh"))
 _FIRST: Final = 4096
 """Number of elements that tell whether a value consists of few different ones."""
@@ -119,9 +127,15 @@ def sizes(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any
 
 
 def _finite(size: torch.Tensor | None, value: Any) -> torch.Tensor | None:
-    if size is None or half_ulp(value) is None:
+    half = half_ulp(value)
+    if size is None or half is None:
         return None
-    return torch.nan_to_num(size, 0.0, 0.0, 0.0)
+    size, normal = torch.nan_to_num(size, 0.0, 0.0, 0.0), torch.finfo(value.dtype).smallest_normal
+    if float(unwrapped(size).max()) * half >= normal:
+        return size
+    size = torch.where(size > 0, size.clamp_min(normal), size)
+    flushed = value.abs().to(size.dtype) / half
+    return torch.where(value.abs() < min(normal, _FLUSHED), flushed.clamp_min(size), size)
 
 
 def _wide(value: torch.Tensor) -> torch.Tensor:
@@ -311,16 +325,25 @@ def product_size(terms: int, left: torch.Tensor, right: torch.Tensor, value: tor
 
     A `bias` is one term more, with which a kernel may begin.
     """
-    wide = _wide(value)
     of_squares, of_total = _in_any_order(terms)
     squares = left * (of_squares / max(terms, 1)) * right
+    wide, normal = value.to(squares.dtype), torch.finfo(value.dtype).smallest_normal
+    if normal**2 >= torch.finfo(squares.dtype).smallest_normal:
+        squares = squares + terms / 3 * normal**2
     if isinstance(bias, torch.Tensor):
-        squares = squares + (6 * of_squares) * _wide(bias).square()
+        squares = squares + (6 * of_squares) * bias.to(squares.dtype).square()
     return torch.addcmul(squares, wide, wide, value=of_total).sqrt_()
 
 
+def _squares(value: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """A `function` that sums a tensor's squares: in float32, or in float64 where float32 lacks the range."""
+    squares = function(_wide(value))
+    largest = float(unwrapped(squares).max()) if squares.numel() else 1.0
+    return squares if squares.dtype == torch.float64 or _LEAST < largest < _MOST else function(value.double())
+
+
 def _norms(value: torch.Tensor, dim: int) -> torch.Tensor:
-    return torch.linalg.vector_norm(_wide(value), dim=dim).square()
+    return _squares(value, lambda wide: torch.linalg.vector_norm(wide, dim=dim).square())
 
 
 def _linear(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
@@ -340,16 +363,16 @@ def _matmul(args: Sequence[Any], values: Sequence[Any], call: Call, target: str)
 def _convolution(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
     x, weight, bias, *rest = args
     transposed, groups = rest[3], rest[5]
-    filters = _wide(weight).square()
     if transposed:  # (in, out / groups, …): each result takes the inputs of its group
-        right = filters.unflatten(0, (groups, -1)).sum([1, *range(3, filters.ndim + 1)]).flatten()
+        axes = [1, *range(3, weight.ndim + 1)]
+        right = _squares(weight, lambda wide: wide.square().unflatten(0, (groups, -1)).sum(axes).flatten())
         ones = torch.ones(weight.shape[0], 1, *weight.shape[2:])
         terms = weight[:, 0].numel() // groups
     else:
-        right = filters.flatten(1).sum(1)
+        right = _squares(weight, lambda wide: wide.square().flatten(1).sum(1))
         ones = torch.ones(groups, *weight.shape[1:])
         terms = weight[0].numel()
-    left = call(target, [_wide(x).square(), ones.to(filters.dtype), None, *rest], {})
+    left = _squares(x, lambda wide: call(target, [wide.square(), ones.to(wide.dtype), None, *rest], {}))
     left = left.repeat_interleave(right.numel() // groups, left.ndim - weight.ndim + 1)
     along = [-1, *[1] * (weight.ndim - 2)]
     bias = bias.reshape(along) if isinstance(bias, torch.Tensor) else None

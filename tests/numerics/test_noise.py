@@ -106,6 +106,44 @@ def test_convolution_as_summed_one_after_another() -> None:
     assert factor(found, orders(products)) < 2
 
 
+_IMAGES: Any = (None, [1, 1], [0, 0], [1, 1])
+PRODUCTS: dict[str, tuple[str, tuple[int, ...], tuple[int, ...], tuple[Any, ...]]] = {
+    "mm": ("aten.mm.default", (8, 40), (40, 6), ()),
+    "linear": ("aten.linear.default", (8, 40), (6, 40), (None,)),
+    "convolution": ("aten.convolution.default", (1, 4, 6, 6), (6, 4, 3, 3), (*_IMAGES, False, [0, 0], 1)),
+    "transposed": ("aten.convolution.default", (1, 4, 6, 6), (4, 6, 3, 3), (*_IMAGES, True, [0, 0], 1)),
+}
+
+
+@pytest.mark.parametrize("exponent", [-90, 70])
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_the_noise_of_a_product_grows_with_its_factors(product: str, exponent: int) -> None:
+    """Also where float32 can't hold their squares."""
+    target, left, right, rest = PRODUCTS[product]
+    a, b = normal(*left), normal(*right, seed=1)
+    plain = law(target, a, b, *rest)
+    assert law(target, a * 2.0**exponent, b, *rest) == pytest.approx(plain * 2.0**exponent, rel=1e-3)
+    assert law(target, a, b * 2.0**exponent, *rest) == pytest.approx(plain * 2.0**exponent, rel=1e-3)
+
+
+@pytest.mark.parametrize("size", [1e-4, 1e-5, 1e-6])
+def test_products_below_the_smallest_normal_number_stay_within_the_law(size: float) -> None:
+    a, b = normal(100, 64, dtype=torch.float16), (normal(64, 100, seed=1) * size).half()
+    steps = a.double()[:, :, None] * b.double()[None]
+    total = torch.zeros(100, 100, dtype=torch.float16)
+    for at in range(64):  # each product is rounded, and each partial sum
+        total = (total.double() + steps[:, at].half().double()).half()
+    error = rms(total.double() - steps.sum(1))
+    assert error < THRESHOLD * law("aten.mm.default", a, b)
+    assert error > law("aten.mm.default", a, b) / THRESHOLD
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_numbers_below_the_smallest_normal_one_may_become_zero(dtype: torch.dtype) -> None:
+    x, y = normal(2000, dtype=dtype) * 1e-39, normal(2000, dtype=dtype, seed=1)
+    assert 0 < rms(x * y) <= law("aten.mul.Tensor", x, y)
+
+
 @pytest.mark.parametrize("dtype", HALF_ULP)
 @pytest.mark.parametrize(("target", "function"), [("mul", None), ("tanh", torch.tanh)])
 def test_one_rounding_is_half_a_unit(target: str, function: Any, dtype: torch.dtype) -> None:
