@@ -1,8 +1,4 @@
-"""Text that comes from files, on its way to people: nothing that shows it obeys it.
-
-Names in an artifact may hold escape sequences that a terminal follows, characters that turn the direction of writing,
-halves of surrogate pairs that no encoding takes, or formulas of a spreadsheet.
-"""
+"""Text that comes from files, on its way to people: nothing that shows it obeys it."""
 
 from __future__ import annotations
 

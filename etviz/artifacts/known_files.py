@@ -1,7 +1,7 @@
 """Remembers which files this user's etviz wrote here.
 
 Device, inode, size and times identify a file, so a copy counts as another one. The ledger is readable by its owner
-only. If it can't be read or written, no file is known.
+only.
 """
 
 from __future__ import annotations

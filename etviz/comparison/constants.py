@@ -1,8 +1,7 @@
 """Constants of the `.pte` that differ from the reference's, recognized by content.
 
 A weight differs if the `.pte` lacks it, and has a similar or reordered constant that the reference lacks. A bias on
-fixed grids may be stored as whole multiples of the product of the input's and the weight's step. Other constants that a
-backend computes from several (a batch norm in a convolution's weights) are skipped.
+fixed grids may be stored as whole multiples of the product of the input's and the weight's step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks which inputs an execution had, so that a run on other inputs is not a gap of operators.
+"""Checks which inputs an execution had.
 
 An ETDump lacks the program's inputs. But delegates log theirs: if they are the program's, they must equal the
 reference's bit for bit. For other inputs, the first kernels must roughly agree with the reference.

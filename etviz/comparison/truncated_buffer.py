@@ -1,7 +1,7 @@
 """Detects a debug buffer whose end is all zeros: a copy that was truncated and padded.
 
-The buffer does not store its length, and programs may end in zero values. But in a truncated copy, several instructions
-at the end give zeros although their operators, computed again on the runtime's inputs, do not.
+In a truncated copy, several instructions at the end give zeros although their operators,
+computed again on the runtime's inputs, do not.
 """
 
 from __future__ import annotations

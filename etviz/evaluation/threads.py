@@ -1,7 +1,6 @@
 """Number of threads that torch may use while a graph is evaluated: the free cores.
 
-OpenMP's threads spin for one another: on a core that another process keeps busy, each loop waits for the slowest, and
-an evaluation takes six times as long as with one thread.
+OpenMP's threads spin for one another: on a core that another process keeps busy, each loop waits for the slowest.
 """
 
 from __future__ import annotations

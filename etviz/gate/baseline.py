@@ -1,6 +1,6 @@
 """A baseline: an earlier run's errors, and if wanted its bits on several classes of devices, in one JSON file.
 
-Rows are named by operator, module and position among equal names, so that a new instruction does not shift all others.
+Rows are named by operator, module and position among equal names.
 """
 
 from __future__ import annotations

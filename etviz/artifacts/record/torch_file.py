@@ -2,8 +2,7 @@
 
 `torch.load` with ``weights_only=True`` is the only reader, so no code in a file runs; the archive is first checked to
 hold no more than its bytes. In an active fake mode torch notes each storage's offset and reads no data, so tensors
-become slices of the mapped file. The mode is only pretended: a real one takes a second to import and slows every tensor
-fifteen times.
+become slices of the mapped file. The mode is only pretended.
 """
 
 from __future__ import annotations
