@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import isnan
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from etviz.analysis.findings import Findings
 from etviz.analysis.tasks import TASKS, measured, top1, top5
+from etviz.comparison.gap import ExecutionGaps
 from etviz.graph.exposure import COPIES
 from etviz.graph.inline import inline
 from etviz.graph.ir import Graph, Node, Ref
 from etviz.graph.labels import short_operator
 from etviz.graph.quantize_ops import is_conversion
-
-if TYPE_CHECKING:
-    from etviz.analysis.findings import Findings
-    from etviz.comparison.gap import ExecutionGaps
 
 _TOP: Final = 5
 _SOFTMAX: Final = frozenset(("softmax", "log_softmax"))

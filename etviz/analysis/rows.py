@@ -6,17 +6,15 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from etviz.analysis.tables import Tables
 from etviz.comparison.gap import COMPARED, Gap
 from etviz.comparison.gap_tables import IDENTITY
 from etviz.errors import UsageError, told
-
-if TYPE_CHECKING:
-    from etviz.analysis.tables import Tables
 
 Call = tuple[int, int]
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from etviz.artifacts.kl_base import KlBase
+from etviz.decoding.sequence import Decoded
 from etviz.errors import UsageError
-
-if TYPE_CHECKING:
-    from etviz.artifacts.kl_base import KlBase
-    from etviz.decoding.sequence import Decoded
 
 
 def prompts_of(base: KlBase, prompts: Any, begin: int | None = None) -> list[list[int]]:

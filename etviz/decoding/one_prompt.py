@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from etviz.calls.driver import Call, Driver
+from etviz.calls.session import Session
 from etviz.decoding.forced import follow
 from etviz.decoding.sequence import Decoded, Position
 from etviz.errors import PairingError, UsageError
 from etviz.pipeline.lower import flatten
-
-if TYPE_CHECKING:
-    from etviz.calls.driver import Call, Driver
-    from etviz.calls.session import Session
 
 Own = Callable[[torch.Tensor], Any]
 

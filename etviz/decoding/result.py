@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
 from etviz.calls.driver import Call, ends_of
 from etviz.calls.logits import logits_of
+from etviz.calls.session import Session
 from etviz.calls.tokens import Tokenizer
 from etviz.decoding.cache import caches, first_beyond, table
 from etviz.decoding.forced import logits_of_calls, noise_of_logits, outputs_of
@@ -37,9 +38,6 @@ from etviz.pipeline.lower import flatten
 from etviz.tensors.metrics import THRESHOLD
 from etviz.view.pages.report_page import check_tensors
 from etviz.view.widget.shown import Shown
-
-if TYPE_CHECKING:
-    from etviz.calls.session import Session
 
 _LARGEST: Final = 2 << 30
 """Maximum bytes that the calls of one step may log."""

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pandas as pd
 import torch
 
+from etviz.calls.session import Session
 from etviz.calls.tokens import Tokenizer, visible
 from etviz.decoding.one_prompt import Own, decode_one
 from etviz.decoding.sequence import Decoded
 from etviz.errors import UsageError
-
-if TYPE_CHECKING:
-    from etviz.calls.session import Session
 
 COLUMNS: Final = ("transcript", "reference", "runtime", "words", "errors_reference", "errors", "wer_reference", "wer")
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from etviz.artifacts.program.program import Instruction, Method
 from etviz.graph.ir import CONTROL, LOOPS, Graph, Node
 from etviz.graph.loops import AFTER_ROUND, APPEND, COPY, RESET, ROUNDS
 from etviz.graph.uses import operators
 from etviz.upstream.operators import runtime_operator
-
-if TYPE_CHECKING:
-    from etviz.artifacts.program.program import Instruction, Method
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from etviz.artifacts.program.program import Instruction, Method, TensorSpec
 from etviz.artifacts.program.xnnpack_payload import Origin
 from etviz.graph.ir import Graph, Meta, Node, Ref, Tag
 from etviz.pairing.branches import Loop, Region, controlled, regions
@@ -18,9 +19,6 @@ from etviz.pairing.edge_values import EdgeValues
 from etviz.pairing.matched_constants import VIEW, Constants
 from etviz.pairing.order import Order, takers
 from etviz.upstream.operators import runtime_operator
-
-if TYPE_CHECKING:
-    from etviz.artifacts.program.program import Instruction, Method, TensorSpec
 
 Origins: TypeAlias = "Callable[[Instruction], Sequence[Origin]]"
 """The origin of each output of a delegate call; empty if unknown."""

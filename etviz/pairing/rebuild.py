@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from etviz.artifacts.program.program import Instruction, Method
 from etviz.graph.ir import CONTROL, OBSERVED, Graph, Input, Node, Ref
 from etviz.graph.uses import items
 from etviz.pairing.branches import number_branches
+from etviz.pairing.derive import Derived
 from etviz.pairing.edge_values import EdgeValues
-
-if TYPE_CHECKING:
-    from etviz.artifacts.program.program import Instruction, Method
-    from etviz.pairing.derive import Derived
 
 
 class InconsistentError(ValueError):

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from etviz.artifacts.etdump.etdump import RunBlock
+from etviz.artifacts.program.program import Program
 from etviz.graph.ir import Graph, Node
 from etviz.graph.uses import operators
-
-if TYPE_CHECKING:
-    from etviz.artifacts.etdump.etdump import RunBlock
-    from etviz.artifacts.program.program import Program
 
 
 def skeleton(

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from etviz.artifacts.program.program import Instruction, Method, ProgramValue
 from etviz.graph.language_operators import LANGUAGE_OPERATORS, LanguageOperator
-
-if TYPE_CHECKING:
-    from etviz.artifacts.program.program import Instruction, Method, ProgramValue
 
 
 def written_once(method: Method) -> Method:

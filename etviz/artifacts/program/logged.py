@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from etviz.artifacts.program.program import Instruction, Method, Program
+from etviz.artifacts.program.program import Instruction, Method, Program
 
 _ALIGNMENT: Final = 64
 _SILENT_OPERATORS: Final = "executorch_prim::"

@@ -10,20 +10,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from etviz._version import __version__
+from etviz.analysis.analysis import Analysis
 from etviz.analysis.profile import CALLS, spans
 from etviz.artifacts.etdump.etdump import ProfileEvents
 from etviz.artifacts.files import PathLike, check_target, write_file
 from etviz.errors import UsageError, during
 from etviz.graph.labels import describe, describe_outputs, node_label, owners_of
 from etviz.view.export.figures import figures, shape_text, worst_of
-
-if TYPE_CHECKING:
-    from etviz.analysis.analysis import Analysis
 
 PROCESS: Final = 1
 _PAUSE_US: Final = 100.0

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from etviz.analysis.analysis import Analysis
 from etviz.artifacts.files import PathLike, check_target, whole_file
 from etviz.comparison.gap import MISMATCH
 from etviz.errors import UsageError, during
@@ -21,9 +22,6 @@ from etviz.graph.edges import DataEdge
 from etviz.graph.tree import Tree
 from etviz.tensors.metrics import METRICS
 from etviz.view.export.figures import figures, worst_of
-
-if TYPE_CHECKING:
-    from etviz.analysis.analysis import Analysis
 
 NODE_DATA: Final = ("severity", "introduced_severity")
 _COLORS: Final = ("#f4f5f6", "#f3d27a", "#e8893c", "#b3202c")

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from etviz.analysis.analysis import Analysis
 from etviz.artifacts.files import PathLike, check_target, write_file
 from etviz.comparison.gap import WRONG
 from etviz.errors import UsageError, during
@@ -15,9 +16,6 @@ from etviz.graph.edges import DataEdge
 from etviz.graph.tree import Tree
 from etviz.text import one_line
 from etviz.view.export.model_explorer import rows_of_nodes
-
-if TYPE_CHECKING:
-    from etviz.analysis.analysis import Analysis
 
 _FILLS: Final = {"ok": "#d9ead9", "warn": "#f3d27a", "bad": "#e0655f", "unknown": "#f4f5f6"}
 _WIDTH, _HEIGHT, _GAP, _HEAD = 190, 40, 24, 26

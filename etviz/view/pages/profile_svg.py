@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from etviz.analysis.analysis import Analysis
 from etviz.text import markup
-
-if TYPE_CHECKING:
-    from etviz.analysis.analysis import Analysis
 
 _WIDTH, _HEIGHT, _LEFT, _TOP = 900, 110, 34, 8
 _LEAST: Final = 0.1

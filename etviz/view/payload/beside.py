@@ -8,19 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from etviz.analysis.analysis import Analysis
 from etviz.comparison.gap import MISMATCH
 from etviz.tensors.histogram import counts_over
 from etviz.view.payload.columns import Column
 from etviz.view.payload.wire import MessageBuffers
-
-if TYPE_CHECKING:
-    from etviz.analysis.analysis import Analysis
 
 CHANGE: Final = "change"
 _RATED: Final = ("introduced_severity", "severity")

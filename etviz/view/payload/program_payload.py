@@ -11,12 +11,15 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from etviz.analysis.analysis import Analysis
+from etviz.analysis.profile import Profile
+from etviz.analysis.tables import Tables
 from etviz.comparison.gap import COMPARED
 from etviz.graph.labels import module_labels, row_name
 from etviz.graph.tree import KINDS, Tree
@@ -32,12 +35,6 @@ from etviz.view.payload.explained import (
     add_quantization,
 )
 from etviz.view.payload.wire import MessageBuffers, encode
-
-if TYPE_CHECKING:
-    from etviz.analysis.analysis import Analysis
-    from etviz.analysis.profile import Profile
-    from etviz.analysis.tables import Tables
-
 
 VERSION: Final = 1
 INNER: Final = "inner_name"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
+from etviz.analysis.analysis import Analysis
 from etviz.errors import UsageError
 from etviz.json_numbers import as_text
 from etviz.tensors.blocks import CLASSES
@@ -14,9 +15,6 @@ from etviz.tensors.histogram import Histogram, histogram, worst_elements
 from etviz.view.payload.beside import Beside
 from etviz.view.payload.explained import float_values, quantization_answer
 from etviz.view.payload.wire import MessageBuffers
-
-if TYPE_CHECKING:
-    from etviz.analysis.analysis import Analysis
 
 MOST_CHANNELS: Final = 1 << 16
 

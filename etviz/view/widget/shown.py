@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from etviz.view.widget.state import ViewState
+from etviz.view.widget.state import ViewState
 
 
 class _OfView:
