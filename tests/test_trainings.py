@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,3 +147,82 @@ def test_other_steps_of_a_weight_are_left_to_the_zoom(static: Static, tmp_path: 
     found = static.load_with("_scale_0", 1.05, tmp_path)
     assert not [str(item) for item in found.analysis.tables.constants if str(item).startswith("scale of")]
     assert "another quantization of its filter" in found.zoom(0).summary()
+
+
+class Chain(nn.Module):
+    """A few operators, each a kernel of its own."""
+
+    def __init__(self, length: int, width: int, slope: float = 0.1) -> None:
+        super().__init__()
+        self.length, self.slope = length, slope
+        self.register_buffer("scale", torch.linspace(0.5, 2.0, width).repeat(3, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        taken = (torch.cumsum(x, 1)[:, :1] * self.get_buffer("scale")).flip(1)
+        for _ in range(self.length):
+            taken = torch.nn.functional.leaky_relu(taken, self.slope)
+        return taken.sum(1)
+
+
+def _chain(model: nn.Module, folder: Path) -> Path:
+    etviz.debug(model.eval(), (torch.randn(3, 6, generator=torch.Generator().manual_seed(0)),), workdir=folder)
+    return folder
+
+
+def _mixed(run: Path, told: Path) -> etviz.Inspection:
+    files = {kind: run / NAMES[kind] for kind in ("etdump", "debug_buffer")}
+    return etviz.load(**files, etrecord=told / NAMES["etrecord"])
+
+
+def test_an_etrecord_whose_calls_did_not_run_is_refused(tmp_path: Path) -> None:
+    run, longer = (_chain(Chain(length, 4), tmp_path / str(length)) for length in (2, 3))
+    assert _mixed(run, run).first_divergence is None
+    says = (
+        r"another program than .*3/etrecord\.bin \(instruction \d+ calls nothing in the one and a kernel in the other"
+    )
+    with pytest.raises(ArtifactError, match=says):
+        _mixed(run, longer)
+
+
+def test_an_etrecord_whose_outputs_have_other_sizes_is_refused(tmp_path: Path) -> None:
+    class Kept(Chain):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).unsqueeze(0)
+
+    class Flat(Chain):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).unsqueeze(1)
+
+    run, other = (_chain(kind(2, 4), tmp_path / kind.__name__) for kind in (Kept, Flat))
+    assert _mixed(run, run).first_divergence is None
+    with pytest.raises(ArtifactError, match=r"an output gives sizes \(1, 3\) in the one and \(3, 1\) in the other"):
+        _mixed(run, other)
+
+
+def test_no_operator_is_blamed_where_the_etrecord_has_other_sizes(tmp_path: Path) -> None:
+    """The same instructions and sizes of outputs: only a size in between tells, and a pass may have changed that."""
+    run, same = (_chain(Chain(2, width), tmp_path / str(width)) for width in (4, 5))
+    found = _mixed(run, same)
+    assert found.first_divergence is None
+    verdict, *facts = found.summary().splitlines()
+    assert verdict == "Final outputs were not compared: they most likely have another program's reference."
+    said = r"Instruction \d+ \(\w+\) gives the sizes \(3, 4\), its operator \(3, 5\) in .*5/etrecord\.bin: most likely"
+    assert re.match(said, facts[-1])
+    assert set(found.gaps["reason"]) == {"the ETRecord is most likely that of another program"}
+
+
+def test_other_sizes_with_the_same_results_are_no_reason_to_say_less(tmp_path: Path) -> None:
+    """A cache of another size holds the same values; so does a row that is longer by zeros."""
+
+    class Padded(nn.Module):
+        def __init__(self, room: int) -> None:
+            super().__init__()
+            self.room = room
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.nn.functional.pad(x, (0, self.room)).amax(1)
+
+    run, same = (_chain(Padded(room), tmp_path / str(room)) for room in (2, 4))
+    found = _mixed(run, same)
+    assert "matches the reference" in found.summary()
+    assert "another program" not in found.summary()

@@ -116,7 +116,7 @@ def judge_outputs(
         return _verdict(outputs, undetermined, accused=accused, best=best)
     why, how = "their inputs or state are not known", "give inputs= for each execution, from the first"
     if undetermined:
-        why = how = f"their outputs follow from {undetermined}"
+        why = how = f"their outputs {undetermined}"
     if unknown == len(judged):
         advice = "" if undetermined else f" ({how})"
         return "unknown", f"None of the {unknown} executions can be judged: {why}{advice}."
@@ -129,7 +129,7 @@ def _verdict(outputs: pd.DataFrame, undetermined: str, *, accused: bool, best: s
     lead = f"{best}; " if best else ""
     known = outputs[outputs["status"] != NOT_COMPARED]
     if outputs.empty or (known.empty and undetermined):
-        why = f": they follow from {undetermined}" if undetermined else ""
+        why = f": they {undetermined}" if undetermined else ""
         return "unknown", f"Final outputs were not compared{why}."
     if known.empty:
         return "unknown", f"Final outputs could not be compared: {outputs['reason'].iloc[0]}."

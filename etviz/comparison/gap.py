@@ -195,9 +195,10 @@ class ExecutionGaps:
     `reasons` says why an instruction has no gap; `grouped` ones are part of another's gap, `empty` ones have values
     without elements. `readers` has the instructions that read each program input, None if the reference's graph tells;
     then `followers` has, by kind of input (``user``, ``buffer``), those whose introduced gaps follow from them.
-    `ill_defined` instructions make integers of NaN or Inf, which `nonfinite_inputs` hold. `undetermined` names what
-    undetermined outputs follow from. `explained` counts instructions for which hypotheses were tried. `delegate_inputs`
-    are each delegate's logged inputs if nothing is compared. `samples` tell its noise until it is judged.
+    `ill_defined` instructions make integers of NaN or Inf, which `nonfinite_inputs` hold. `undetermined` tells
+    why outputs can't be judged: they "follow from …". `explained` counts instructions for which hypotheses were tried.
+    `delegate_inputs` are each delegate's logged inputs if nothing is compared. `samples` tell its noise until it is
+    judged.
     """
 
     gaps: list[Gap] = field(default_factory=list)

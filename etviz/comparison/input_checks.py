@@ -167,13 +167,6 @@ class Entrance:
     def _readers_in(self, comparison: ExecutionGaps) -> frozenset[int]:
         return self._readers if comparison.readers is None else frozenset().union(*comparison.readers.values())
 
-    def forget(self, comparison: ExecutionGaps, reason: str) -> None:
-        """The reference may be another method's."""
-        for gap in comparison.gaps:
-            gap.forget_introduced()
-            gap.forget_total(reason)
-        comparison.reference_outputs, comparison.judged = [], False
-
     def keeps_state(self, comparison: ExecutionGaps) -> bool:
         """True if readers of mutable buffers agree with the state that the method itself left."""
         readers = self._unknowing(comparison, "buffer")
@@ -194,6 +187,14 @@ class Entrance:
             else:
                 wrong.add(node.name)
         return found
+
+
+def forget(comparison: ExecutionGaps, reason: str) -> None:
+    """The reference may be that of another method or program."""
+    for gap in comparison.gaps:
+        gap.forget_introduced()
+        gap.forget_total(reason)
+    comparison.reference_outputs, comparison.judged = [], False
 
 
 def _follows(gap: Gap, symbols: Collection[str]) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.final_outputs import compare_outputs
+from etviz.comparison.gap import WRONG
 from etviz.errors import EtvizError
 from etviz.evaluation.noise import Growth, Samples, larger, propagated, total_noise
 from etviz.graph.ir import Ref
@@ -259,6 +260,12 @@ def _growth(graph: Graph, stage: tuple[Node, float] | None) -> str:
 
 def _is_suspicious(gap: Gap) -> bool:
     return not gap.unpaired and gap.is_suspicious(introduced=False)
+
+
+def is_calm(item: ExecutionGaps) -> bool:
+    """True if there is nothing to blame an operator for."""
+    wrong = any(gap.status in WRONG or gap.uncounted or gap.is_suspicious(introduced=True) for gap in item.gaps)
+    return not wrong and not any(map(_is_suspicious, item.gaps)) and _outputs_match(item)
 
 
 def _outputs_match(item: ExecutionGaps) -> bool:

@@ -149,4 +149,5 @@ def _forget(
         if gap.instruction in following:
             gap.forget_total(_FOLLOWS.format(what))
     if ends:
-        comparison.reference_outputs, comparison.judged, comparison.undetermined = [], False, what
+        comparison.reference_outputs, comparison.judged = [], False
+        comparison.undetermined = f"follow from {what}"

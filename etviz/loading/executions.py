@@ -16,7 +16,7 @@ from etviz.comparison.by_handles import compare_by_handles
 from etviz.comparison.exact import compare_together
 from etviz.comparison.gap import ExecutionGaps, Keeper, Run
 from etviz.comparison.in_lanes import InLanes, same
-from etviz.comparison.input_checks import FIRST_FAR_OFF, OTHER_SIZES, Entrance, Inputs, why_not
+from etviz.comparison.input_checks import FIRST_FAR_OFF, OTHER_SIZES, Entrance, Inputs, forget, why_not
 from etviz.comparison.judging import judge_totals, settle
 from etviz.comparison.logged_twice import LoggedTwice
 from etviz.comparison.references import KEPT_BYTES
@@ -170,7 +170,7 @@ class _WhoseInputs:
         Guessed inputs must be proved by logged values.
         """
         if self._whose:
-            self._entrance.forget(comparison, self._whose)
+            forget(comparison, self._whose)
             return f"{self._whose[0].upper()}{self._whose[1:]}."
         reason = _INPUTS_UNKNOWN if wrong else ""
         if guessed and not wrong and not self._entrance.proved(inputs, comparison):

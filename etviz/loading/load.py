@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +21,8 @@ from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.artifacts.known_files import identity
 from etviz.comparison.gap import NOT_COMPARED, ExecutionGaps, Run
+from etviz.comparison.input_checks import FIRST_FAR_OFF, forget
+from etviz.comparison.judging import is_calm
 from etviz.comparison.measurement import add_unpaired, as_tensor
 from etviz.errors import ArtifactError, EtvizError
 from etviz.evaluation.values import flat_values
@@ -50,6 +51,12 @@ _LOGGED: Final = (
     "times were taken while values were logged, which takes time too; timing= gives the times of a plain run"
 )
 _PLAIN: Final = "times are those of {} execution{} without a debug buffer"
+_ALIEN: Final = "most likely have another program's reference"
+_OTHERS: Final = "the ETRecord is most likely that of another program"
+_OTHER_PROGRAM: Final = (
+    "{} in {}: most likely that is the ETRecord of another program, or a pass changed the operator after it was "
+    "written. Give the ETRecord of the program that ran, or the program too (pte=)."
+)
 _DISTORTED: Final = 1.2
 
 
@@ -103,9 +110,14 @@ def read(
     except EtvizError:
         artifacts.finish()  # that the record is another program's is the better reason
         raise
-    complete = partial(compare, introduced=True) if compared.runs and not introduced else None
     if not ran_here:
         notes = (*require_one_training(paired, compared.runs, constants), *notes)
+        compared = _without_culprits(paired, compared)
+
+    def again(own: OwnFunctions | None = None) -> Compared:
+        return _without_culprits(paired, compare(introduced=True, own=own))
+
+    complete = again if compared.runs and not introduced else None
     if not compared.runs:
         compared = _left_out(paired, compared.notes)
     blocks = paired.artifacts.dump.blocks
@@ -117,7 +129,7 @@ def read(
         graph=paired.graph,
         compared=compared,
         complete=complete,
-        with_operators=(lambda own: compare(introduced=True, own=own)) if compared.runs and not missing else None,
+        with_operators=again if compared.runs and not missing else None,
         latency=instruction_latency(timed, factor),
         profile=Profile(
             [*(block for block in blocks if block.name != "Execute"), *timed],
@@ -141,6 +153,20 @@ def read(
     )
     artifacts.finish()
     return findings
+
+
+def _without_culprits(paired: Paired, compared: Compared) -> Compared:
+    """Where values differ, and the ETRecord's sizes are not the run's, its operators are not to blame."""
+    loud = [run.comparison for run in compared.runs if not is_calm(run.comparison)]
+    sizes = paired.other_sizes() if loud else ""
+    if not sizes:
+        return compared
+    for comparison in loud:
+        forget(comparison, _OTHERS)
+        comparison.undetermined = _ALIEN
+    notes = (note for note in compared.notes if not note.startswith(FIRST_FAR_OFF))
+    said = _OTHER_PROGRAM.format(f"{sizes[0].upper()}{sizes[1:]}", paired.artifacts.named["etrecord"])
+    return replace(compared, notes=(said, *notes))
 
 
 def _timed(paired: Paired, timing: PathLike | None, factor: float) -> tuple[list[RunBlock], str]:

@@ -17,7 +17,7 @@ from etviz.graph.listing import format_delegated_graph
 from etviz.graph.lowered import as_lowered
 from etviz.graph.quantize_ops import is_conversion
 from etviz.pairing.derive import derive
-from etviz.pairing.handles import agreement
+from etviz.pairing.handles import agreement, other_sizes
 from etviz.pairing.matched_constants import match_constants
 from etviz.pairing.rebuild import InconsistentError, is_complete, rebuild
 from etviz.pairing.same_program import (
@@ -28,6 +28,7 @@ from etviz.pairing.same_program import (
     contradiction,
     misfit,
     outline,
+    skipped,
 )
 from etviz.pairing.skeleton import skeleton
 from etviz.pairing.written_once import written_once
@@ -89,6 +90,14 @@ class Paired:
             f"these are executions of {methods}, whose calls are alike, and an ETDump does not name methods: {how} an "
             "ETDump for each method"
         )
+
+    def other_sizes(self) -> str:
+        """Sizes that the ETRecord contradicts, unless a pass changed the operator after it was written."""
+        etrecord = self.artifacts.etrecord
+        if self.edge is None or self.pairing != HANDLES or etrecord is None:
+            return ""
+        edge, handles = self.edge, etrecord.debug_handles(self.method)
+        return next(filter(None, (other_sizes(edge, handles, block) for _, block in self.executions)), "")
 
     def shared_state(self) -> list[str]:
         """Buffers that another method has at the same place too.
@@ -341,7 +350,9 @@ def _differences(blocks: Sequence[tuple[int, RunBlock]], calls: Calls, *, values
     known, difference = None, ""
     for at, block in blocks:
         if (own := outline(block)) != known:
-            known, difference = own, misfit(block, calls) or (contradiction(block, calls) if values else "")
+            known, difference = own, misfit(block, calls)
+            if values and not difference:
+                difference = skipped(block, calls) or contradiction(block, calls)
         found[at] = difference
     return found
 

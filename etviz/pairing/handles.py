@@ -12,7 +12,7 @@ another group, both are cut out together and share the introduced error.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -126,23 +126,46 @@ def _fits_logged(metas: Sequence[Meta | None], refs: Sequence[TensorRef]) -> boo
 def _fits_ref(meta: Meta | None, ref: TensorRef) -> bool:
     if meta is None:
         return True
-    if meta.dtype != scalar_type_name(ref.layout.scalar_type) or len(meta.shape) != len(ref.layout.sizes):
-        return False
-    return all(not isinstance(size, int) or size == own for size, own in zip(meta.shape, ref.layout.sizes, strict=True))
+    return meta.dtype == scalar_type_name(ref.layout.scalar_type) and _has_sizes(meta, ref)
+
+
+def _has_sizes(meta: Meta, ref: TensorRef) -> bool:
+    sizes = ref.layout.sizes
+    pairs = zip(meta.shape, sizes, strict=False)
+    return len(meta.shape) == len(sizes) and all(not isinstance(size, int) or size == own for size, own in pairs)
 
 
 def agreement(edge: Graph, handles: Mapping[int, tuple[int, ...]], block: RunBlock) -> int:
     """Number of kernels that fit an operator of their handles by name and shapes."""
+    called = _called(edge, handles, block)
+    return sum(any(_fits_logged(node.outputs, refs) for node in named) for _, named, refs in called)
+
+
+def other_sizes(edge: Graph, handles: Mapping[int, tuple[int, ...]], block: RunBlock) -> str:
+    """The first kernel whose value has sizes that no operator of its name and handles gives, or empty."""
+    for at, named, refs in _called(edge, handles, block):
+        metas = [meta for node in named for meta in node.outputs]
+        for ref in refs if metas and None not in metas else ():
+            if not any(meta is not None and _has_sizes(meta, ref) for meta in metas):
+                own = " or ".join(dict.fromkeys(str(tuple(meta.shape)) for meta in metas if meta is not None))
+                return f"instruction {at} ({_call(named[0])}) gives the sizes {ref.layout.sizes}, its operator {own}"
+    return ""
+
+
+def _called(
+    edge: Graph, handles: Mapping[int, tuple[int, ...]], block: RunBlock
+) -> Iterator[tuple[int, list[Node], Sequence[TensorRef]]]:
+    """Kernels with the operators of their name and handles, and what they logged."""
     operator_of: dict[int, list[Node]] = {}
     for node in operators(edge.nodes):
         for handle in node.handles:
             operator_of.setdefault(handle, []).append(node)
-    logged, found = logged_tensors(block), 0
-    for at, name in kernels_of([block]).items():
+    logged = logged_tensors(block)
+    for at, name in sorted(kernels_of([block]).items()):
         called = _kernel(Node("", "", kernel=name))
         own = (node for handle in handles.get(at, ()) for node in operator_of.get(handle, ()))
-        found += any(_call(node) == called and _fits_logged(node.outputs, logged.get(at, ())) for node in own)
-    return found
+        if named := [node for node in own if _call(node) == called]:
+            yield at, named, logged.get(at, ())
 
 
 def group_by_handles(

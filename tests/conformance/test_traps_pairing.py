@@ -173,11 +173,8 @@ def test_t30_shifted_instruction_ids(executed: Programs, tmp_path: Path) -> None
     shutil.copy(encoder.path("pte"), alone)
     with pytest.raises(ArtifactError, match=r"shifted\.bin.*belongs to another program"):
         load(encoder, etrecord=shifted, pte=alone)
-    found = load(encoder, etrecord=shifted, pte=None)
-    assert found.gaps.empty
-    executed_ones = found.coverage[found.coverage["instruction"].isin(encoder.inspection.time.latency)]
-    assert set(executed_ones["instruction"]) == set(encoder.inspection.time.latency)
-    assert (executed_ones["reason"] != "").all()
+    with pytest.raises(ArtifactError, match=r"ETDump belongs to another program than .*shifted\.bin"):
+        load(encoder, etrecord=shifted, pte=None)
     # upstream:
     assert len(upstream(encoder, etrecord=str(shifted)).calculate_numeric_gap("MSE")) == 0
 
