@@ -118,7 +118,8 @@ class PairingError(EtvizError):
         self.advice = advice
 
     def __str__(self) -> str:
-        return printable(" ".join(filter(None, (_sentence(_shortened(self.problem)), _sentence(self.advice)))))
+        advice = _sentence(self.advice[:1].upper() + self.advice[1:])
+        return printable(" ".join(filter(None, (_sentence(_shortened(self.problem)), advice))))
 
 
 class ExecutionError(EtvizError):

@@ -170,8 +170,8 @@ def _chain(model: nn.Module, folder: Path) -> Path:
 
 
 def _mixed(run: Path, told: Path) -> etviz.Inspection:
-    files = {kind: run / NAMES[kind] for kind in ("etdump", "debug_buffer")}
-    return etviz.load(**files, etrecord=told / NAMES["etrecord"])
+    etdump, values = run / NAMES["etdump"], run / NAMES["debug_buffer"]
+    return etviz.load(etdump, etrecord=told / NAMES["etrecord"], debug_buffer=values)
 
 
 def test_an_etrecord_whose_calls_did_not_run_is_refused(tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ import torch
 from etviz.errors import PairingError
 from etviz.evaluation import affine
 from etviz.evaluation.language_kernels import LanguageFunction
-from etviz.graph.admitted import is_admitted
+from etviz.graph.admitted import ADMITTED, is_admitted
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.python_operators import PYTHON
-from etviz.upstream.libraries import is_users
-from etviz.upstream.operators import is_mutable, is_written, operator_of, schema_of
+from etviz.upstream.libraries import GIVE_A_LIBRARY, is_users
+from etviz.upstream.operators import is_mutable, is_written, operator_of, overloads_of, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +32,7 @@ _LONGEST_LIST: Final = 100_000
 _MOST_AXES: Final = 16
 _LARGEST: Final = 1 << 31
 """Sizes and places beyond overflow in kernels; slices use more for an open end."""
+_VERSION: Final = "load its library in the version that the program was exported with"
 _MOST_EMPTY: Final = 1 << 20
 """Maximum number of rows of a tensor without elements: some kernels loop over them."""
 
@@ -74,11 +75,18 @@ _DIM_ORDER: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
-class UnknownOperatorError(PairingError):
+class OperatorError(PairingError):
+    """The reference uses an operator in a way that is not possible here."""
+
+    def in_file(self, path: str) -> OperatorError:
+        return type(self)(f"{path}: {self.problem}", self.advice)
+
+
+class UnknownOperatorError(OperatorError):
     """An operator is not installed here, or etviz does not call it."""
 
 
-class ArgumentError(PairingError):
+class ArgumentError(OperatorError):
     """An argument that the operator does not take."""
 
 
@@ -106,22 +114,18 @@ class Operator:
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         if len(args) > self._positional:
-            raise ArgumentError(
-                f"The reference gives {self._target} {len(args)} arguments; it takes {self._positional}"
-            )
+            raise self._other(f"gives {self._target} {len(args)} arguments, and it takes {self._positional}")
         for value, takes, name in zip(args, self._takes, self.names, strict=False):
             if not takes(value):
                 raise self._unfit(name, value)
         for name, value in kwargs.items():
             place = self._places.get(name, -1)
             if place < len(args):
-                raise ArgumentError(
-                    f"The reference gives {self._target} an argument {name[:40]!r} that it does not take"
-                )
+                raise self._other(f"gives {self._target} an argument {name[:40]!r} that it does not take")
             if not self._takes[place](value):
                 raise self._unfit(name, value)
         if len(args) < self._enough and (missing := self._required.difference(self.names[: len(args)], kwargs)):
-            raise ArgumentError(f"The reference does not give {self._target} its {', '.join(sorted(missing))}")
+            raise self._other(f"does not give {self._target} its {', '.join(sorted(missing))}")
         if self._precondition is not None:
             given = dict(zip(self.names, args, strict=False)) | dict(kwargs)
             values = [given.get(a.name, a.default_value) for a in self.schema.arguments]
@@ -132,9 +136,12 @@ class Operator:
             if not fits:
                 raise ArgumentError(f"The reference gives {self._target} arguments that don't go together")
 
+    def _other(self, problem: str) -> ArgumentError:
+        return ArgumentError(f"The reference {problem}; here it is {self.schema}", _VERSION)
+
     def _unfit(self, name: str, value: Any) -> ArgumentError:
         wanted = self.schema.arguments[self._places[name]].real_type
-        return ArgumentError(f"The reference gives {self._target} as {name} {_describe(value)}; it takes {wanted}")
+        return self._other(f"gives {self._target} as {name} {_describe(value)}, and it takes {wanted}")
 
 
 def _describe(value: Any) -> str:
@@ -382,10 +389,10 @@ def resolve(target: str) -> Callable[..., Any]:
         return _DIM_ORDER[target]
     if target in _DEVICE_COPIES:
         return _copy_to_device
-    if is_users(target):
-        return Operator(target, _giving_what_it_writes(operator_of(target)))
-    if not is_admitted(target):
-        raise UnknownOperatorError(f"The reference uses {target[:100]}, which etviz does not evaluate")
+    users = is_users(target)
+    if not users and not is_admitted(target):
+        advice = "" if target.partition(".")[0] in ADMITTED else GIVE_A_LIBRARY
+        raise UnknownOperatorError(f"The reference uses {target[:100]}, which etviz does not evaluate", advice)
     if target in affine.TARGETS:
         return Operator(target, affine.AffineOperator(target))
     if target in LANGUAGE_OPERATORS:
@@ -393,8 +400,12 @@ def resolve(target: str) -> Callable[..., Any]:
     try:
         overload = operator_of(target)
     except AttributeError as error:
-        hint = str(error) or "install its library"
-        raise UnknownOperatorError(f"The reference uses {target[:100]}, which is not registered here", hint) from None
+        others = ", ".join(f"{target.rpartition('.')[0]}.{name}" for name in overloads_of(target))
+        problem = f"The reference uses {target[:100]}, which is not registered here"
+        hint = str(error) or (_VERSION if others else "install its library")
+        raise UnknownOperatorError(f"{problem}; there is {others}" if others else problem, hint) from None
+    if users:
+        return Operator(target, _giving_what_it_writes(overload))
     if is_mutable(overload):
         raise UnknownOperatorError(f"The reference uses {target}, which changes its arguments")
     return Operator(target, overload)

@@ -25,6 +25,7 @@ from etviz.comparison.input_checks import FIRST_FAR_OFF, forget
 from etviz.comparison.judging import is_calm
 from etviz.comparison.measurement import add_unpaired, as_tensor
 from etviz.errors import ArtifactError, EtvizError
+from etviz.evaluation.operator_rules import OperatorError
 from etviz.evaluation.values import flat_values
 from etviz.graph.state_threading import seen_later
 from etviz.loading.executions import NO_INPUTS, compare_executions
@@ -107,9 +108,11 @@ def read(
     constants = paired.comparing_constants() if not ran_here else None
     try:
         compared = compare(introduced=introduced) if not missing else Compared(notes=(missing,))
-    except EtvizError:
+    except EtvizError as error:
         artifacts.finish()  # that the record is another program's is the better reason
-        raise
+        if ran_here or not isinstance(error, OperatorError):
+            raise
+        raise error.in_file(artifacts.named["record" if artifacts.record is not None else "etrecord"]) from None
     if not ran_here:
         notes = (*require_one_training(paired, compared.runs, constants), *notes)
         compared = _without_culprits(paired, compared)

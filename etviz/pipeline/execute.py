@@ -25,7 +25,7 @@ from etviz.artifacts.scratch import Scratch
 from etviz.errors import ExecutionError, UsageError, checked
 from etviz.pipeline.interpreters import how_to_run
 from etviz.pipeline.worker import WORKER, Worker, worker_in
-from etviz.upstream.libraries import missing_operators
+from etviz.upstream.libraries import GIVE_A_LIBRARY, missing_operators
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +39,6 @@ _SMALLEST_BUFFER: Final = 64 << 10
 _LARGEST_BUFFER: Final = 64 << 30
 _UNTRACED: Final = (
     "The runtime wrote no ETDump: that executorch was built without event tracing, as wheels older than 1.5 are"
-)
-_MISSING: Final = (
-    'The runtime has no kernel for {}; give the library that registers it: libraries=["a.module"] or '
-    'libraries=["/path/to/library.so"], or etviz.options.operator_libraries'
 )
 _LACKING: Final = re.compile(r"Backend (\w+) is not registered")
 _OVERFLOW: Final = ("buffer_data_sink", "debug buffer")
@@ -191,7 +187,8 @@ def _run(
         answer = worker.run(request, timeout, progress, cancel)
     except ExecutionError as error:
         if missing := missing_operators(error.last_lines):
-            raise ExecutionError(_MISSING.format(", ".join(missing)), error.exit_status, error.last_lines) from None
+            problem = f"The runtime has no kernel for {', '.join(missing)}; {GIVE_A_LIBRARY}"
+            raise ExecutionError(problem, error.exit_status, error.last_lines) from None
         if lacking := _lacking(error):
             problem = f"The runtime here has no {lacking}, to which {request['pte']} delegates; {how_to_run(lacking)}"
             raise ExecutionError(problem, error.exit_status) from None

@@ -35,6 +35,10 @@ Other kernels are in the runtime or in ``executorch.kernels.quantized``, which e
 """
 
 NAME_A_LIBRARY: Final = "give the name of a module that Python can import, or the path of a shared library"
+GIVE_A_LIBRARY: Final = (
+    'give the library that registers it: libraries=["a.module"] or libraries=["/path/to/library.so"], or '
+    "etviz.options.operator_libraries"
+)
 _users: tuple[str, ...] = ()
 
 

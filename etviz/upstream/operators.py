@@ -83,10 +83,18 @@ def operator_of(target: str) -> Any:
 
     namespace, name, overload = target.split(".")
     missing = load_operator_library(namespace, name)
-    packet = getattr(getattr(torch.ops, namespace), name, None)
-    if packet is None or overload not in packet.overloads():
+    if overload not in overloads_of(target):
         raise AttributeError(missing)
-    return getattr(packet, overload)
+    return getattr(getattr(getattr(torch.ops, namespace), name), overload)
+
+
+def overloads_of(target: str) -> list[str]:
+    """The registered overloads of an operator; its own one may not be among them."""
+    import torch
+
+    namespace, name, _ = target.split(".")
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    return packet.overloads() if packet is not None else []
 
 
 def kernel_name(overload: torch._ops.OpOverload) -> str:

@@ -14,7 +14,9 @@ import torch
 from torch import nn
 
 import etviz
-from etviz.errors import ExecutionError, UsageError
+from etviz.errors import ExecutionError, PairingError, UsageError
+from tests.fuzz.test_crafted import rewrite
+from tests.shelf import Shelf
 
 _KERNEL = """
 #include <executorch/extension/kernel_util/make_boxed_from_unboxed_functor.h>
@@ -90,3 +92,34 @@ def test_a_library_that_can_not_be_loaded() -> None:
         etviz.options.operator_libraries = before
     with pytest.raises(UsageError, match="libraries must be a list of names"):
         etviz.debug(nn.ReLU(), (torch.ones(2),), libraries=[3])  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            (b'"name": "negative_slope"', b'"name": "slope"'),
+            r"an argument 'slope' that it does not take; here it is aten::leaky_relu\(Tensor self, Scalar "
+            r"negative_slope=0\.01.*\. Load its library in the version that the program was exported with\.",
+        ),
+        (
+            (b"ops.aten.leaky_relu.default", b"ops.aten.leaky_relu.Tensor"),
+            r"uses aten\.leaky_relu\.Tensor, which is not registered here; there is aten\.leaky_relu\.default.*version",
+        ),
+        (
+            (b"ops.aten.leaky_relu.default", b"ops.users.leaky_relu.default"),
+            r"uses users\.leaky_relu\.default, which etviz does not evaluate\. Give the library that registers it",
+        ),
+    ],
+    ids=["argument", "overload", "library"],
+)
+def test_an_operator_of_another_version(change: tuple[bytes, bytes], says: str, shelf: Shelf, tmp_path: Path) -> None:
+    """The message names the file that the operator comes from, and what is registered here."""
+    inputs = (torch.linspace(-2, 2, 12).reshape(3, 4),)
+    run = shelf.folder("leaky", lambda folder: etviz.debug(nn.LeakyReLU(0.1), inputs, workdir=folder))
+    other = rewrite(run / "etrecord.bin", tmp_path / "other.bin", lambda _, data: data.replace(*change))
+    values = run / "debug_buffer.bin"
+    found = etviz.load(run / "etdump.etdp", etrecord=run / "etrecord.bin", debug_buffer=values)
+    assert found.first_divergence is None
+    with pytest.raises(PairingError, match=rf"^{other}: The reference .*{says}"):
+        etviz.load(run / "etdump.etdp", etrecord=other, debug_buffer=values)
