@@ -35,7 +35,14 @@ _PATIENCE: Final = 0.1
 _LAST_WORDS: Final = 2.0
 _LONGEST_LINE: Final = 1 << 12
 """Characters after which a line is taken for two: it may have no end."""
-_NOISE: Final = ("cpuinfo_utils.cpp", "Failed to load ", "copyreg", "__new__", "torch/utils/_pytree.py")
+_NOISE: Final = (
+    "cpuinfo_utils.cpp",
+    "Failed to load ",
+    "copyreg",
+    "__new__",
+    "torch/utils/_pytree.py",
+    "with type id ",
+)
 
 # The parent's etviz, wherever it is, and nothing else from the folder that the process happens to run in.
 _BOOTSTRAP: Final = """

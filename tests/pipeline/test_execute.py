@@ -17,6 +17,7 @@ import pytest
 import torch
 from executorch.runtime import Runtime, Verification
 
+import etviz
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.program.logged import debug_buffer_bytes
@@ -306,3 +307,20 @@ def test_paths_with_spaces_and_letters_of_all_kinds(executed: Callable[[str], Ex
     pte.write_bytes(program.path("pte").read_bytes())
     found = execute(os.fspath(pte), [flatten(program.inputs)], workdir=folder)
     assert same(found.outputs[0][0], in_this_process(pte, flatten(program.inputs))[0])
+
+
+def test_a_call_that_fails_is_named_with_its_operator() -> None:
+    """A position beyond a cache; upstream's line with the operator comes before many others."""
+
+    class Ring(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("keys", torch.zeros(8, 4))
+
+        def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+            self.get_buffer("keys").index_copy_(0, at, x)
+            return self.get_buffer("keys").sum(0)
+
+    calls = [(torch.ones(1, 4), torch.tensor([at])) for at in (7, 9)]
+    with pytest.raises(ExecutionError, match=r"aten::index_put\.out"):
+        etviz.debug(Ring(), calls)
