@@ -295,12 +295,12 @@ def load(
         kept = None
         files: dict[str, Any] = {**paths, "record": record, "data": data}
         if etdump is not None and is_collection(etdump):
-            found = collect(etdump, [kind for kind, path in files.items() if path is not None])
-            files = found.paths | {kind: path for kind, path in files.items() if path is not None}
-            etdump, kept = _etdump_of(etdump, files), found.keep_alive
+            collection = collect(etdump, [kind for kind, path in files.items() if path is not None])
+            files = collection.paths | {kind: path for kind, path in files.items() if path is not None}
+            etdump, kept = _etdump_of(etdump, files), collection.keep_alive
             timing = files.pop("timing", None) if timing is None else timing
             files.pop("timing", None)
-            factor = scale_factor("cycles") if source_time_scale == AUTO and found.cycles else factor
+            factor = scale_factor("cycles") if source_time_scale == AUTO and collection.cycles else factor
         common: dict[str, Any] = {"introduced": introduced, "metrics": metrics}
         if etdump is None:
             findings = _of_outputs(outputs, files, inputs, method, common)

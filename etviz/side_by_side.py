@@ -132,11 +132,11 @@ class Comparison(Shown):
         rising = apart and METRICS[by.removeprefix("introduced_")].higher_is_better
         changes = [_change(first, other, metric.higher_is_better, metric.unit == "dB") for other in others]
         every = pd.concat(others if apart else changes, axis=1)
-        found = table.assign(change=every.min(axis=1) if rising else every.max(axis=1))
-        found = found[found["change"].notna()].sort_values("change", ascending=rising, kind="stable").head(count)
+        changed = table.assign(change=every.min(axis=1) if rising else every.max(axis=1))
+        changed = changed[changed["change"].notna()].sort_values("change", ascending=rising, kind="stable").head(count)
         change = "loss in dB" if metric.unit == "dB" else "times worse"
-        found.attrs |= {"by": by, "change": by if apart else change}
-        return found
+        changed.attrs |= {"by": by, "change": by if apart else change}
+        return changed
 
     def summary(self) -> str:
         """Each verdict, the number of joined operators, the operator that became worst."""

@@ -235,30 +235,32 @@ class Analysis:
     @during("comparing with another reference")
     def against(self, reference: Any) -> Analysis:
         self.compute_introduced()
-        found, compared = self.findings, self.tables.compared
+        findings, compared = self.findings, self.tables.compared
         if isinstance(reference, Analysis) or type(reference) is int:
             return self._against_run(reference)
-        if compared.replay is None or found.with_operators is None:
+        if compared.replay is None or findings.with_operators is None:
             raise UsageError("nothing was compared, so there is nothing to compare with something else; see summary()")
         if not isinstance(reference, Mapping):
             if any(gap.pairing == "handles" for gap in self.tables.gaps):
                 raise UsageError("rows are paired by debug handle; give the program (pte=) or its record (record=)")
-            other = other_reference(compared.replay, reference, found.method, found.made.get("example_inputs", ()))
+            other = other_reference(
+                compared.replay, reference, findings.method, findings.made.get("example_inputs", ())
+            )
             after = replace(compared, runs=other.of_runs(compared.runs))
             after = replace(after, notes=(*after.notes, *other.notes))
-            changed = replace(found, compared=after, reference=other, title=f"{found.title} against {other.name}")
+            changed = replace(findings, compared=after, reference=other, title=f"{findings.title} against {other.name}")
         else:
             own = own_functions(self.graph, reference)
-            after = found.with_operators(own)
+            after = findings.with_operators(own)
             runs, notes = without_partner(self.graph, after.runs, own.problems), problem_notes(own.problems)
             after = replace(after, runs=runs, notes=(*after.notes, *notes))
-            changed = replace(found, compared=after, title=f"{found.title}, own reference")
+            changed = replace(findings, compared=after, title=f"{findings.title}, own reference")
         analysis = Analysis(replace(changed, complete=None))
         analysis.unfold()
         return analysis
 
     def _against_run(self, other: Analysis | int) -> Analysis:
-        found, compared = self.findings, self.tables.compared
+        findings, compared = self.findings, self.tables.compared
         runs = other.tables.compared.runs if isinstance(other, Analysis) else compared.runs[other : other + 1]
         if not runs:
             raise UsageError(
@@ -268,8 +270,8 @@ class Analysis:
         of_run = OtherRun(runs, other.title if isinstance(other, Analysis) else f"execution {other}")
         notes = compared.notes if compared.replay is not None else ()
         after = replace(compared, runs=of_run.of_runs(compared.runs), notes=notes)
-        title = f"{found.title} against {of_run.name}"
-        return Analysis(replace(found, compared=after, reference=of_run, title=title, complete=None))
+        title = f"{findings.title} against {of_run.name}"
+        return Analysis(replace(findings, compared=after, reference=of_run, title=title, complete=None))
 
     @during("fetching the inputs of a row")
     def inputs(self, row: Any) -> Sequence[Any]:
@@ -297,12 +299,12 @@ class Analysis:
     def constants(self, row: Any) -> pd.DataFrame:
         from etviz.artifacts.program.program import read_program
 
-        place, found = self.rows.find(row), self.findings
+        place, findings = self.rows.find(row), self.findings
         inner = self if place.inside is None else self.inside[place.inside]
-        replay, pte = inner.tables.compared.replay, program_file(found)
+        replay, pte = inner.tables.compared.replay, program_file(findings)
         program = read_program(pte) if pte is not None else None
         weights = replay.constants if replay is not None else {}
-        rows = constants_of(inner.graph, place.gap.instruction, weights, found.constants, program, found.method)
+        rows = constants_of(inner.graph, place.gap.instruction, weights, findings.constants, program, findings.method)
         return pd.DataFrame(rows, columns=["name", "pte", "dtype", "shape", "min", "max", "rms"])
 
     @during("zooming into a delegate")

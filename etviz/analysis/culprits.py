@@ -77,13 +77,13 @@ class Decision:
     skipped: str
 
     def others(self) -> list[Culprit]:
-        found: dict[int, Culprit] = {}
+        others: dict[int, Culprit] = {}
         for item in self.culprits:
             if item.run == self.run:
-                found.setdefault(item.instruction, item)
+                others.setdefault(item.instruction, item)
         if self.culprit is not None:
-            found.pop(self.culprit.instruction, None)
-        return list(found.values())
+            others.pop(self.culprit.instruction, None)
+        return list(others.values())
 
     def beside(self, culprit: Culprit) -> list[int]:
         return [item.row for item in self.culprits if item.run == culprit.run and item.operator == culprit.operator]
@@ -91,13 +91,13 @@ class Decision:
 
 def decide(rows: Rows, faithful: Mapping[Call, bool]) -> Decision:
     """`faithful` says of each zoomed delegate call whether its zoom is faithful to the run."""
-    found = tuple(_culprits(rows, {call: rows.inside[call] for call, true in faithful.items() if true}))
+    culprits = tuple(_culprits(rows, {call: rows.inside[call] for call, true in faithful.items() if true}))
     tables = rows.tables
     worst = tables.worst_run
-    culprit = next((item for item in found if item.run == worst), None)
-    if culprit is None and found:
-        culprit, worst = found[0], found[0].run
-    return Decision(worst, culprit, found, _skipped(tables, worst, culprit))
+    culprit = next((item for item in culprits if item.run == worst), None)
+    if culprit is None and culprits:
+        culprit, worst = culprits[0], culprits[0].run
+    return Decision(worst, culprit, culprits, _skipped(tables, worst, culprit))
 
 
 def run_label(tables: Tables, run: int) -> str:
@@ -174,10 +174,10 @@ def _before_wrong_outputs(tables: Tables, block: int, missing: Iterable[int]) ->
 def _ancestors(graph: Graph, names: Collection[str]) -> set[int]:
     nodes = {node.name: node for node in graph.nodes}
     pending = [nodes[name] for name in names if name in nodes]
-    found: set[str] = set()
+    ancestors: set[str] = set()
     while pending:
         for name in pending.pop().reads():
-            if name in nodes and name not in found:
-                found.add(name)
+            if name in nodes and name not in ancestors:
+                ancestors.add(name)
                 pending.append(nodes[name])
-    return {nodes[name].instruction for name in found if nodes[name].instruction >= 0}
+    return {nodes[name].instruction for name in ancestors if nodes[name].instruction >= 0}

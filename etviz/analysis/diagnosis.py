@@ -136,9 +136,9 @@ def _suspects(analysis: Analysis, decision: Decision) -> list[dict[str, Any]]:
     for item in decision.culprits:
         groups.setdefault(item.operator, []).append(item)
     best = [min(own, key=lambda item: (item.run != decision.run, -_severity(item))) for own in groups.values()]
-    found = [(item, own) for item, own in zip(best, groups.values(), strict=True)]
-    found.sort(key=lambda pair: -_severity(pair[0]))
-    return [_row(analysis, item.row, item) | {"executions": len({one.run for one in own})} for item, own in found]
+    suspects = [(item, own) for item, own in zip(best, groups.values(), strict=True)]
+    suspects.sort(key=lambda pair: -_severity(pair[0]))
+    return [_row(analysis, item.row, item) | {"executions": len({one.run for one in own})} for item, own in suspects]
 
 
 def _severity(item: Culprit) -> float:
@@ -177,7 +177,7 @@ def _row(analysis: Analysis, row: int, culprit: Culprit | None = None) -> dict[s
 
 def _proof(analysis: Analysis, decision: Decision, culprit: Culprit) -> dict[str, Any]:
     try:
-        found = analysis.what_if(decision.beside(culprit))
+        proof = analysis.what_if(decision.beside(culprit))
     except EtvizError as error:
         return {"message": str(error), "outputs": []}
     numbers = {run.event_block: number for number, run in enumerate(analysis.tables.compared.runs)}
@@ -191,7 +191,7 @@ def _proof(analysis: Analysis, decision: Decision, culprit: Culprit) -> dict[str
             "status_without": str(now["status"]),
             "matches": bool(now["matches"]) if now["status"] != NOT_COMPARED else None,
         }
-        for (_, was), (_, now) in zip(found.before.iterrows(), found.after.iterrows(), strict=True)
+        for (_, was), (_, now) in zip(proof.before.iterrows(), proof.after.iterrows(), strict=True)
     ]
     message = "With the correct output of the culprit substituted, and every other operator's error as it was."
     others = [item.name for item in decision.others() if item.instruction != culprit.instruction]
@@ -272,13 +272,13 @@ def _compared(coverage: pd.DataFrame) -> dict[str, Any]:
 
 
 def _delegation(analysis: Analysis) -> dict[str, int] | None:
-    found = analysis.delegation
-    if found is None:
+    delegation = analysis.delegation
+    if delegation is None:
         return None
     return {
-        "delegates": found.num_delegated_subgraphs,
-        "delegated_nodes": found.num_delegated_nodes,
-        "non_delegated_nodes": found.num_non_delegated_nodes,
+        "delegates": delegation.num_delegated_subgraphs,
+        "delegated_nodes": delegation.num_delegated_nodes,
+        "non_delegated_nodes": delegation.num_non_delegated_nodes,
     }
 
 

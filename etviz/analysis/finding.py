@@ -152,10 +152,10 @@ class Finder:
         try:
             from etviz.tensors.fingerprints import in_short
 
-            found = self._values.pair(culprit.row).fingerprints()
-            if found:
+            fingerprints = self._values.pair(culprit.row).fingerprints()
+            if fingerprints:
                 several = ", " in str(culprit.about["reference_ops"])
-                looks = found[0]["name"], in_short(found[0]["evidence"], several=several)
+                looks = fingerprints[0]["name"], in_short(fingerprints[0]["evidence"], several=several)
         except Exception:
             logger.debug("no fingerprint of row %d", culprit.row, exc_info=True)
         self._evidence = decision, looks

@@ -56,18 +56,18 @@ def join_events(inner: Graph, names: Sequence[str], handles: Mapping[str, Sequen
     """`names` of events are in the order of timing; `handles` maps identifiers, as text, to debug handles."""
     nodes = list(operators(inner.nodes))
     by_name = {node.name: node for node in nodes}
-    found: dict[str, JoinedEvent] = {}
+    joined: dict[str, JoinedEvent] = {}
     kinds: dict[str, list[str]] = {}
     for name in names:
         carried = set(handles.get(name, ()))
         told = [node for node in nodes if not carried.isdisjoint(node.handles)] or [by_name.get(name.split(".")[0])]
         if told[-1] is not None:
-            found[name] = JoinedEvent(told[-1], CERTAIN)
+            joined[name] = JoinedEvent(told[-1], CERTAIN)
         elif (kind := name.partition(" (")[0].partition(" #")[0]) in _KINDS:
             kinds.setdefault(kind, []).append(name)
     for kind, events in kinds.items():
         wanted = _KINDS[kind].split()
         fitting = [node for node in nodes if node.target.split(".")[1] in wanted]
         if len(fitting) == len(events):
-            found |= {name: JoinedEvent(node, LIKELY) for name, node in zip(events, fitting, strict=True)}
-    return found
+            joined |= {name: JoinedEvent(node, LIKELY) for name, node in zip(events, fitting, strict=True)}
+    return joined

@@ -93,10 +93,10 @@ class Insides(Generic[Inside]):
         self._cancel.clear()
         due = [row for row in self._rows(bounded=False) if row not in self.problems]
         looks = [(row, self._look(row)) for row in tqdm(sorted(due), desc="look inside", leave=False, delay=1)]
-        found = [inside for _, inside in looks if inside is not None]
-        if self.problems and not found:
+        insides = [inside for _, inside in looks if inside is not None]
+        if self.problems and not insides:
             raise ExecutionError(next(iter(self.problems.values())))
-        return found
+        return insides
 
     def stop(self) -> None:
         self._cancel.set()

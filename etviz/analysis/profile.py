@@ -119,15 +119,15 @@ def instruction_latency(blocks: Iterable[RunBlock], factor: float) -> dict[int, 
 
 
 def emulated_calls(blocks: Iterable[RunBlock]) -> dict[int, str]:
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for block in blocks:
         events = block.profile
         for at in np.flatnonzero(events.name.astype(str) == "DELEGATE_CALL").tolist():
             (told,) = _objects([bytes(events.metadata[at] or b"")]) or (None,)
             name = told.get(EMULATED) if isinstance(told, dict) else None
             if isinstance(name, str):
-                found[int(events.instruction_id[at])] = name[:_LONGEST_NAME]
-    return found
+                names[int(events.instruction_id[at])] = name[:_LONGEST_NAME]
+    return names
 
 
 def total_latency(blocks: Sequence[RunBlock], factor: float) -> float:
@@ -179,12 +179,12 @@ class Profile:
     def inside(self, graph: Graph, instruction: int, handles: Mapping[str, Sequence[int]]) -> dict[str, float]:
         events = {key: item for key, item in self.samples.items() if key[3] and key[2] == instruction}
         joined = _joined(graph, instruction, [key[1] for key in events], handles)
-        found: dict[str, float] = {}
+        times: dict[str, float] = {}
         for (_, name, _, _), samples in events.items():
             if name in joined:
                 node = joined[name].node.name
-                found[node] = found.get(node, 0.0) + float(np.mean(samples.times))
-        return found
+                times[node] = times.get(node, 0.0) + float(np.mean(samples.times))
+        return times
 
 
 @dataclass(slots=True)
@@ -260,7 +260,7 @@ def events_frame(profile: Profile, graph: Graph, handles: Handles = MappingProxy
 
 
 def _collect(profile: Profile) -> dict[_Key, _Samples]:
-    found: dict[_Key, _Samples] = {}
+    collected: dict[_Key, _Samples] = {}
     for block in profile.blocks:
         events = block.profile
         times = durations(events, profile.factor).tolist()
@@ -270,10 +270,10 @@ def _collect(profile: Profile) -> dict[_Key, _Samples]:
             if inside is not None and profile.converter is not None:
                 time = converted(profile.converter, name, int(events.start[at]), int(events.end[at]))
             instruction = int(events.instruction_id[at]) if events.chain[at] >= 0 else -1
-            samples = found.setdefault((block.name, name, instruction, inside is not None), _Samples())
+            samples = collected.setdefault((block.name, name, instruction, inside is not None), _Samples())
             samples.times.append(time)
             samples.metadata.append(bytes(events.metadata[at] or b""))
-    return found
+    return collected
 
 
 def _about(owner: Graph, node: Node | None, *, inner: bool) -> dict[str, Any]:
@@ -312,10 +312,10 @@ def _objects(metadata: list[bytes]) -> list[Any] | None:
     if not any(item.lstrip()[:1] == b"{" for item in metadata):
         return None
     try:
-        found = [parse_json(memoryview(item)) if item else None for item in metadata]
+        objects = [parse_json(memoryview(item)) if item else None for item in metadata]
     except ValueError:
         return None
-    return found if all(item is None or isinstance(item, dict) for item in found) else None
+    return objects if all(item is None or isinstance(item, dict) for item in objects) else None
 
 
 def _statistics(times: Sequence[float]) -> dict[str, Any]:

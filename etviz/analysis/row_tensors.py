@@ -47,13 +47,13 @@ class RowPair:
     def fingerprints(self, *, force: bool = False) -> list[dict[str, Any]]:
         if self.reference is None or not (force or self.level != "ok"):
             return []
-        found = fingerprints(self.reference, self.runtime, scale=self.scale, force=True)
+        candidates = fingerprints(self.reference, self.runtime, scale=self.scale, force=True)
         on_grid = self.scale is not None
-        found = [item for item in found if fits(item.name, self.gap.operators, on_grid=on_grid)]
+        candidates = [item for item in candidates if fits(item.name, self.gap.operators, on_grid=on_grid)]
         best = self.hypothesis
         if best is not None:  # what it explains as well needs no other name
-            found = [best, *(item for item in found if item.score > best.score)]
-        return [asdict(item) for item in found]
+            candidates = [best, *(item for item in candidates if item.score > best.score)]
+        return [asdict(item) for item in candidates]
 
 
 class RowTensors:
@@ -82,8 +82,8 @@ class RowTensors:
             return gap.hypothesis
         wrong = [at for at, other in enumerate(tables.gaps) if other.level in beyond and at not in tables.unused]
         outer = (item for item in self._rows.tables.gaps if (item.run, item.instruction) == place.inside)
-        found = next((item.hypothesis for item in outer if item.hypothesis is not None), None)
-        return found if wrong == [place.at] and found is not None and found.name == WEIGHTS else None
+        hypothesis = next((item.hypothesis for item in outer if item.hypothesis is not None), None)
+        return hypothesis if wrong == [place.at] and hypothesis is not None and hypothesis.name == WEIGHTS else None
 
     def tensors(self, row: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """``(reference, runtime)``; `UsageError` without one."""

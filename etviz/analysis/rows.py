@@ -98,13 +98,13 @@ class Rows:
 
     def _of_text(self, text: str) -> Located:
         parts = list(self.parts())
-        if found := _ADDRESS.fullmatch(text):
-            wanted = text[: found.start(5)] if found[5] else text
+        if match := _ADDRESS.fullmatch(text):
+            wanted = text[: match.start(5)] if match[5] else text
             short = re.sub(r"\[0\]|@0(?!\d)", "", wanted)  # names leave out what is 0
             for first, inside, tables in parts:
                 if (at := tables.addresses.get(wanted, tables.addresses.get(short))) is not None:
                     return Located(inside, tables, at, first + at)
-            raise UsageError(self._missing(wanted, int(found[1]), inner=found[2] is not None))
+            raise UsageError(self._missing(wanted, int(match[1]), inner=match[2] is not None))
         modules = [(first, inside, tables, tables.modules.get(text, ())) for first, inside, tables in parts]
         for among in (modules[:1], modules[1:]):
             places = [Located(i, tables, at, first + at) for first, i, tables, rows in among for at in rows]

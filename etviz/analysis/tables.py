@@ -53,11 +53,11 @@ class Tables:
     @cached_property
     def modules(self) -> dict[str, list[int]]:
         """Positions of the first execution's rows, without values that nobody reads."""
-        found: dict[str, list[int]] = {}
+        modules: dict[str, list[int]] = {}
         for at, module in enumerate(self.rows["module"]):
             if module and at not in self.unused and self.gaps[at].run == self.gaps[0].run:
-                found.setdefault(module, []).append(at)
-        return found
+                modules.setdefault(module, []).append(at)
+        return modules
 
     @cached_property
     def coverage(self) -> pd.DataFrame:

@@ -32,21 +32,21 @@ class Buffers:
 
     @classmethod
     def shared(cls) -> Buffers:
-        found = cls._shared() if cls._shared is not None else None
-        if found is None:
-            found = cls()
-            cls._shared = weakref.ref(found)
-        return found
+        buffers = cls._shared() if cls._shared is not None else None
+        if buffers is None:
+            buffers = cls()
+            cls._shared = weakref.ref(buffers)
+        return buffers
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         size = math.prod(shape) * dtype.itemsize
         with self._lock:
             free = [item for item in self._kept if size <= item.nbytes <= 2 * size and _owners(item) == _OURS]
-            found = min(free, key=lambda item: item.nbytes, default=None)
-            if found is None:
-                found = torch.empty(size, dtype=torch.uint8)
-                self._keep(found)
-            return found[:size].view(dtype).view(tuple(shape))
+            buffer = min(free, key=lambda item: item.nbytes, default=None)
+            if buffer is None:
+                buffer = torch.empty(size, dtype=torch.uint8)
+                self._keep(buffer)
+            return buffer[:size].view(dtype).view(tuple(shape))
 
     def _keep(self, memory: torch.Tensor) -> None:
         if 2 * memory.nbytes > _KEPT or not _owners(memory):

@@ -132,8 +132,8 @@ def _written(value: Any) -> list[bytes]:
 
 
 def call_file(path: PathLike) -> Path:
-    found = Path(os.fspath(path))
-    return found / FILE if found.is_dir() else found
+    place = Path(os.fspath(path))
+    return place / FILE if place.is_dir() else place
 
 
 def read_calls(path: PathLike) -> CallLog:

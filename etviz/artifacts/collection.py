@@ -87,19 +87,19 @@ def programs(folder: Any) -> dict[str, dict[str, Path]] | None:
         fitting = [name for name in names if item.name.startswith((f"{name}.", f"{name}_", f"{name}-"))]
         if fitting:
             own[max(fitting, key=len)].append(item)
-    found = {name: _by_kind(items) for name, items in own.items()}
-    whole = {name: paths for name, paths in found.items() if "etdump" in paths}
+    kinds = {name: _by_kind(items) for name, items in own.items()}
+    whole = {name: paths for name, paths in kinds.items() if "etdump" in paths}
     return whole if len(whole) > 1 else None
 
 
 def _by_kind(files: Sequence[Path]) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for kind, patterns in reversed(USUAL.items()):
-        left = [path for path in files if path not in found.values()]
+        left = [path for path in files if path not in paths.values()]
         fitting = ([path for path in left if path.match(f"*{pattern.lstrip('*')}")] for pattern in patterns)
         if len(first := next(filter(None, fitting), [])) == 1:
-            found[kind] = first[0]
-    return found
+            paths[kind] = first[0]
+    return paths
 
 
 def collect(source: PathLike, given: Container[str] = ()) -> Collection:
@@ -118,8 +118,8 @@ def collect(source: PathLike, given: Container[str] = ()) -> Collection:
     if again is not None and again is not unpack:
         again(inner[0], folder)
         inner[0].unlink()
-    found = _in_folder(folder, given, path)
-    return Collection(found.paths, _from_log in (unpack, again), (kept, found.keep_alive))
+    collection = _in_folder(folder, given, path)
+    return Collection(collection.paths, _from_log in (unpack, again), (kept, collection.keep_alive))
 
 
 def may_be_artifact(path: Path) -> bool:
@@ -129,8 +129,8 @@ def may_be_artifact(path: Path) -> bool:
 
 def by_name(folder: Path, kind: str, shown: Path | None = None) -> Path | None:
     for pattern in USUAL[kind]:
-        found = (path for path in folder.glob(pattern) if path.is_file() and not _NOT.fullmatch(path.name))
-        fitting = sorted(path for path in found if path.name == pattern or path.name not in _ALONE)
+        candidates = (path for path in folder.glob(pattern) if path.is_file() and not _NOT.fullmatch(path.name))
+        fitting = sorted(path for path in candidates if path.name == pattern or path.name not in _ALONE)
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
@@ -153,8 +153,8 @@ def _in_folder(folder: Path, given: Container[str], shown: Path | None = None) -
         for path in packed:
             budget -= _from_gzip(path, Path(kept.name), budget)
         for kind in wanted:
-            if kind not in paths and (found := by_name(Path(kept.name), kind, shown or folder)) is not None:
-                paths[kind] = found
+            if kind not in paths and (other := by_name(Path(kept.name), kind, shown or folder)) is not None:
+                paths[kind] = other
     return Collection(paths, keep_alive=kept)
 
 

@@ -92,16 +92,16 @@ class MappedFile(mmap.mmap):
                 return not out
         return False
 
-    def _is_own(self, found: os.stat_result) -> bool:
-        now = _state_of(found)
+    def _is_own(self, status: os.stat_result) -> bool:
+        now = _state_of(status)
         if now != self._state and now[:2] == self._state[:2]:
             problem = "the file was cut or written to after it was opened"
             raise FileChangedError(self._path, problem, "load it again when it is complete")
         return now == self._state
 
 
-def _state_of(found: os.stat_result) -> tuple[int, int, int, int]:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+def _state_of(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def check_unchanged(data: memoryview) -> None:
@@ -120,9 +120,9 @@ def open_artifact(path: PathLike, what: str, advice: str) -> MappedFile:
                 raise ArtifactError(name, problem, "copy what comes out of it to a file", expected=what)
             if kind.st_size == 0:
                 raise ArtifactError(name, f"the file is empty; expected {what}", advice, expected=what)
-            found = MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ, **_NO_DESCRIPTOR)
-            found.opened(name, kind)
-            return found
+            mapped = MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ, **_NO_DESCRIPTOR)
+            mapped.opened(name, kind)
+            return mapped
     except FileNotFoundError:
         raise ArtifactError(name, "there is no such file", f"check the path, or {advice}", expected=what) from None
     except IsADirectoryError:
@@ -155,9 +155,9 @@ def _without_waiting(name: str, flags: int) -> int:
 
 
 def wrong_kind(path: PathLike, head: bytes, what: str, advice: str) -> ArtifactError:
-    found = looks_like(head[:_HEAD])
-    problem = f"this is not {what}; it looks like {found}" if found else f"this is not {what}"
-    return ArtifactError(path, problem, advice, where=0, found=found, expected=what)
+    likeness = looks_like(head[:_HEAD])
+    problem = f"this is not {what}; it looks like {likeness}" if likeness else f"this is not {what}"
+    return ArtifactError(path, problem, advice, where=0, found=likeness, expected=what)
 
 
 class Residency:
@@ -443,14 +443,14 @@ def parse_json(data: bytes | memoryview, most: int = _MOST_VALUES) -> Any:
     except orjson.JSONDecodeError:
         pass  # Infinity and NaN, and integers of more than 64 bits, are read by the standard library only
     try:
-        found = json.loads(text, parse_int=_integer)
+        body = json.loads(text, parse_int=_integer)
         if b"\\u" in text:
-            json.dumps(found, ensure_ascii=False).encode("utf-8")
+            json.dumps(body, ensure_ascii=False).encode("utf-8")
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except UnicodeEncodeError:
         raise ValueError("it holds half of a surrogate pair, which is no text") from None
-    return found
+    return body
 
 
 def _integer(digits: str) -> int:

@@ -62,11 +62,11 @@ def read_inputs(
     runs: list[tuple[Any, ...]] = []
     single: list[Any] = []
     for item in path:
-        found = _read(os.fspath(item), len(single), method, graph)
-        if len(found) != 1 or len(found[0]) != 1 or count == 1:
-            runs += found
+        runs_of_file = _read(os.fspath(item), len(single), method, graph)
+        if len(runs_of_file) != 1 or len(runs_of_file[0]) != 1 or count == 1:
+            runs += runs_of_file
             continue
-        single += found[0]
+        single += runs_of_file[0]
         if len(single) == count:
             runs.append(tuple(single))
             single = []
@@ -92,13 +92,13 @@ def _read(path: str, at: int, method: Method | None, graph: Graph | None) -> lis
     return [tuple(_raw(item, at + offset, method, graph) for offset, item in enumerate(run)) for run in runs]
 
 
-def _runs(found: Any, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    if isinstance(found, list) and found and all(isinstance(item, tuple) for item in found):
-        return found
-    if isinstance(found, dict):
-        named = {str(name): value for name, value in found.items()}
+def _runs(values: Any, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    if isinstance(values, list) and values and all(isinstance(item, tuple) for item in values):
+        return values
+    if isinstance(values, dict):
+        named = {str(name): value for name, value in values.items()}
         return [tuple(named[name] for name in _ordered(list(named), names))]
-    return [tuple(found) if isinstance(found, (list, tuple)) else (found,)]
+    return [tuple(values) if isinstance(values, (list, tuple)) else (values,)]
 
 
 def read_values(path: PathLike) -> Any:
@@ -125,7 +125,7 @@ def _npz(data: memoryview, _path: str) -> dict[str, Any]:
         size = sum(info.file_size for info in members.values())
         if size > len(data) + _UNPACKED:
             raise ValueError(f"they unpack to {size:,} bytes, far more than the file has; give them unpacked, as .npy")
-        found = {}
+        arrays = {}
         for name, info in members.items():
             content = bytearray(info.file_size)
             with archive.open(info) as member:
@@ -133,8 +133,8 @@ def _npz(data: memoryview, _path: str) -> dict[str, Any]:
                 while block := member.read(_BLOCK):
                     content[at : at + len(block)] = block
                     at += len(block)
-            found[name.removesuffix(".npy")] = _array(memoryview(content))
-        return found
+            arrays[name.removesuffix(".npy")] = _array(memoryview(content))
+        return arrays
 
 
 def _npy(data: memoryview, _path: str) -> Any:
@@ -179,7 +179,7 @@ def _ordered(names: list[str], expected: Sequence[str]) -> list[str]:
     if set(names) == set(expected):
         return list(expected)
     numbers = [re.findall(r"\d+", name) for name in names]
-    if all(numbers) and len({found[-1] for found in numbers}) == len(names):
+    if all(numbers) and len({match[-1] for match in numbers}) == len(names):
         return sorted(names, key=lambda name: int(re.findall(r"\d+", name)[-1]))
     return sorted(names)
 
@@ -203,8 +203,8 @@ def _listed(path: Path) -> list[list[Path]]:
 
 def _beside(path: Path, item: Path) -> Path:
     near, beside, folder = path.parent / item, path.parent / item.name, path.parent.resolve()
-    there = [found for found in (near, beside) if os.path.isfile(found)]  # noqa: PTH113 - takes a name of any length
-    inside = [found for found in there if found.resolve().is_relative_to(folder)]
+    there = [candidate for candidate in (near, beside) if os.path.isfile(candidate)]  # noqa: PTH113 - takes a name of any length
+    inside = [candidate for candidate in there if candidate.resolve().is_relative_to(folder)]
     if there and not inside:
         raise ArtifactError(path, f"it names {item}, which is not below its folder", "copy that file beside the list")
     return inside[0] if inside else beside

@@ -50,8 +50,8 @@ class KlBase:
         scales = np.ascontiguousarray(rows[:, :4]).view("<f4").astype(np.float64)
         if not np.isfinite(scales).all() or (scales[:, 0] < 0).any():
             raise ArtifactError(self.path, f"chunk {chunk} holds NaN, Inf or a negative step", _ADVICE)
-        found = rows[:, 4 : 4 + self.vocabulary].astype(np.float64) * scales[:, :1] + scales[:, 1:]
-        return found, scales[:, 0]
+        logarithms = rows[:, 4 : 4 + self.vocabulary].astype(np.float64) * scales[:, :1] + scales[:, 1:]
+        return logarithms, scales[:, 0]
 
 
 def _width(vocabulary: int) -> int:
@@ -66,13 +66,13 @@ def read_kl_base(path: PathLike) -> KlBase:
             problem = f"it ends after {len(data)} bytes, before its vocabulary: llama-perplexity stopped too early"
             raise ArtifactError(path, problem, "give it a text of at least two contexts, and write the file again")
         context, vocabulary, chunks = _HEADER.unpack(data[: _HEADER.size])[1:]
-        for name, found, least in (
+        for name, value, least in (
             ("context length", context, 3),
             ("vocabulary", vocabulary, 1),
             ("chunks", chunks, 1),
         ):
-            if found < least:
-                raise ArtifactError(path, f"it states {name}: {found}, which can't be", _ADVICE)
+            if value < least:
+                raise ArtifactError(path, f"it states {name}: {value}, which can't be", _ADVICE)
         rows = context - 1 - context // 2
         needed = _HEADER.size + 4 * context * chunks + 2 * chunks * rows * _width(vocabulary)
         if len(data) < needed:

@@ -23,8 +23,8 @@ _MOST: Final = 4000
 
 
 def identity(path: PathLike) -> str:
-    found = Path(path).stat()
-    parts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    status = Path(path).stat()
+    parts = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
@@ -91,18 +91,18 @@ def _place() -> Path:
 
 def _read() -> list[str]:
     try:
-        found = json.loads(_place().read_bytes()[: _MOST * 64])
-        return [item for item in found if isinstance(item, str)] if isinstance(found, list) else []
+        digests = json.loads(_place().read_bytes()[: _MOST * 64])
+        return [item for item in digests if isinstance(item, str)] if isinstance(digests, list) else []
     except (OSError, ValueError, RuntimeError):
         return []
 
 
 def _found(digests: Iterable[str]) -> set[str]:
     known = {digest: at for at, digest in enumerate(_read())}
-    found = known.keys() & set(digests)
-    if any(known[digest] < _MOST // 2 and len(known) > _MOST // 2 for digest in found):
-        _add(sorted(found))
-    return found
+    common = known.keys() & set(digests)
+    if any(known[digest] < _MOST // 2 and len(known) > _MOST // 2 for digest in common):
+        _add(sorted(common))
+    return common
 
 
 def _add(digests: list[str]) -> None:

@@ -95,9 +95,9 @@ def _sweep(parent: Path, prefix: str) -> None:
 
 
 def _sweep_one(path: Path) -> None:
-    found = path.lstat()
-    own = found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == stat.S_IRWXU and stat.S_ISDIR(found.st_mode)
-    if own and time.time() - found.st_mtime > _NEW:
+    status = path.lstat()
+    own = status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) == stat.S_IRWXU and stat.S_ISDIR(status.st_mode)
+    if own and time.time() - status.st_mtime > _NEW:
         held = _lock(path)
         if held is not None:
             _remove(str(path), held, os.getpid())

@@ -147,7 +147,9 @@ def of_module(model: torch.nn.Module, longest: int) -> Driver:
 
 
 def room_of(program: Program) -> int | None:
-    return next((found[0] for name in _ROOMS if len(found := _numbers(program, name)) == 1 and found[0] > 0), None)
+    return next(
+        (numbers[0] for name in _ROOMS if len(numbers := _numbers(program, name)) == 1 and numbers[0] > 0), None
+    )
 
 
 def ends_of(program: Program) -> list[int]:
@@ -155,8 +157,8 @@ def ends_of(program: Program) -> list[int]:
 
 
 def _numbers(program: Program, name: str) -> list[int]:
-    found = [method for method in program.methods if method.name == name]
-    values = [method.values[at].value for method in found for at in method.outputs]
+    methods = [method for method in program.methods if method.name == name]
+    values = [method.values[at].value for method in methods for at in method.outputs]
     return [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
 
 
@@ -211,11 +213,11 @@ def of_program(
 
 
 def _places(inputs: Sequence[Input], heard: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
-    found: dict[int, torch.Tensor] = {}
+    chosen: dict[int, torch.Tensor] = {}
     for value in heard:
-        fitting = (place for place, item in enumerate(inputs) if place not in found and _takes(item, value))
-        found |= {place: value for place in [next(fitting, None)] if place is not None}
-    return found
+        fitting = (place for place, item in enumerate(inputs) if place not in chosen and _takes(item, value))
+        chosen |= {place: value for place in [next(fitting, None)] if place is not None}
+    return chosen
 
 
 def _takes(item: Input, value: torch.Tensor) -> bool:

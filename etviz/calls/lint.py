@@ -180,10 +180,10 @@ def lint_calls(
         chosen.room if chosen.room is not None else room,
         _ranges(graph) if graph is not None else {},
     )
-    found = list(_findings(own, chosen, form, limits, [list(prompt) for prompt in prompts or ()]))
+    wrong = list(_findings(own, chosen, form, limits, [list(prompt) for prompt in prompts or ()]))
     if recording.cut:
-        found.append(WrongCall(len(recording.calls), "recording", recording.cut, "a whole recording"))
-    return pd.DataFrame(found, columns=list(COLUMNS))
+        wrong.append(WrongCall(len(recording.calls), "recording", recording.cut, "a whole recording"))
+    return pd.DataFrame(wrong, columns=list(COLUMNS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,10 +272,10 @@ def _require_same_program(calls: Sequence[tuple[int, RecordedCall]], form: Form)
         or call.inputs[form.tokens].is_floating_point()
         for _, call in calls
     ):
-        found = ", ".join(map(_kind, calls[0][1].inputs))
+        inputs = ", ".join(map(_kind, calls[0][1].inputs))
         raise UsageError(
             f"calls: none of the {len(calls)} calls has the inputs that the driver makes ({', '.join(form.names)}); "
-            f"the first one has ({found}): the recording belongs to another program, or the driver does"
+            f"the first one has ({inputs}): the recording belongs to another program, or the driver does"
         )
 
 
@@ -336,39 +336,39 @@ def _compared(
     except Exception as error:  # noqa: BLE001 - a user's function may refuse ids in its own way
         yield WrongCall(number, "inputs", f"{len(ids)} ids at position {position}", f"what the driver takes: {error}")
         return
-    for place, (name, found, wanted) in enumerate(zip(form.names, call.inputs, expected, strict=True)):
-        if isinstance(found, torch.Tensor) and isinstance(wanted, torch.Tensor):
-            if found.dtype != wanted.dtype:
-                yield WrongCall(number, name, _kind(found), _kind(wanted))
-            elif found.shape != wanted.shape:
-                yield WrongCall(number, name, f"shape {list(found.shape)}", f"shape {list(wanted.shape)}")
-            elif place != form.tokens and not torch.equal(found, wanted):
-                yield WrongCall(number, name, *_first_difference(found, wanted))
-            elif place == form.tokens and not torch.equal(found[..., len(ids) :], wanted[..., len(ids) :]):
-                one, two = (f"padding {each[..., len(ids) :].flatten().tolist()}" for each in (found, wanted))
+    for place, (name, given, wanted) in enumerate(zip(form.names, call.inputs, expected, strict=True)):
+        if isinstance(given, torch.Tensor) and isinstance(wanted, torch.Tensor):
+            if given.dtype != wanted.dtype:
+                yield WrongCall(number, name, _kind(given), _kind(wanted))
+            elif given.shape != wanted.shape:
+                yield WrongCall(number, name, f"shape {list(given.shape)}", f"shape {list(wanted.shape)}")
+            elif place != form.tokens and not torch.equal(given, wanted):
+                yield WrongCall(number, name, *_first_difference(given, wanted))
+            elif place == form.tokens and not torch.equal(given[..., len(ids) :], wanted[..., len(ids) :]):
+                one, two = (f"padding {each[..., len(ids) :].flatten().tolist()}" for each in (given, wanted))
                 yield WrongCall(number, name, one, two, NOTE)
-        elif place != form.tokens and (type(found) is not type(wanted) or found != wanted):
-            yield WrongCall(number, name, f"{found}", f"{wanted}")
+        elif place != form.tokens and (type(given) is not type(wanted) or given != wanted):
+            yield WrongCall(number, name, f"{given}", f"{wanted}")
 
 
-def _first_difference(found: torch.Tensor, wanted: torch.Tensor) -> tuple[str, str]:
-    if found.numel() == 1:
-        return f"{found.item():g}", f"{wanted.item():g}"
-    if found.numel() <= 8 and found.ndim < 2 and not found.is_floating_point():
-        return f"{found.tolist()}", f"{wanted.tolist()}"
-    both = (found == wanted) | (found.isnan() & wanted.isnan())
+def _first_difference(given: torch.Tensor, wanted: torch.Tensor) -> tuple[str, str]:
+    if given.numel() == 1:
+        return f"{given.item():g}", f"{wanted.item():g}"
+    if given.numel() <= 8 and given.ndim < 2 and not given.is_floating_point():
+        return f"{given.tolist()}", f"{wanted.tolist()}"
+    both = (given == wanted) | (given.isnan() & wanted.isnan())
     index = [int(at) for at in torch.nonzero(~both)[0]]
-    one, two = found[tuple(index)].item(), wanted[tuple(index)].item()
+    one, two = given[tuple(index)].item(), wanted[tuple(index)].item()
     return f"{one:g} at {index} ({int((~both).sum())} elements differ)", f"{two:g}"
 
 
 def _ranges(graph: Graph) -> dict[int, tuple[float, float]]:
-    found = {}
+    ranges = {}
     for place, item in enumerate(graph.user_inputs()):
         grid = _range(graph, item.name)
         if grid is not None:
-            found[place] = grid
-    return found
+            ranges[place] = grid
+    return ranges
 
 
 def _range(graph: Graph, name: str) -> tuple[float, float] | None:

@@ -66,10 +66,12 @@ class Session:
         if set(names) != {subject.method}:
             given["methods"] = names
         outputs = execute(subject.pte, runs, method=subject.method, **given).outputs
-        return [logits_of(found) if call.ids else torch.empty(0, 0) for call, found in zip(calls, outputs, strict=True)]
+        return [
+            logits_of(logits) if call.ids else torch.empty(0, 0) for call, logits in zip(calls, outputs, strict=True)
+        ]
 
     def other_drivers(self) -> dict[str, Driver]:
-        read, found = read_program(self.subject.pte), {}
+        read, drivers = read_program(self.subject.pte), {}
         for method in read.methods:
             if method.name == self.subject.method:
                 continue
@@ -77,8 +79,8 @@ class Session:
                 graph = replace(self.subject, method=method.name).graph()
                 driver = of_program(graph, method, self.driver.room)
                 if not driver.stateless:
-                    found[method.name] = driver
-        return found
+                    drivers[method.name] = driver
+        return drivers
 
     def reset_method(self) -> str:
         methods = read_program(self.subject.pte).methods
@@ -122,9 +124,9 @@ def open_session(
     def make(number: int, outputs: Sequence[Any]) -> Driver:
         if given[number] is None:
             return of_program(graph, own, room_of(read), outputs)
-        found = of_function(given[number])
-        plain: Callable[..., Sequence[Any]] = found.make
-        return replace(found, make=lambda ids, at: plain(ids, at, *outputs))
+        driver = of_function(given[number])
+        plain: Callable[..., Sequence[Any]] = driver.make
+        return replace(driver, make=lambda ids, at: plain(ids, at, *outputs))
 
     drivers = [make(number, heard.heard[number] if heard is not None else ()) for number in range(len(ids))]
     _check(vocabulary_of(graph), ids)
@@ -152,8 +154,8 @@ def _heard(subject: Subject, sources: Sequence[Any], count: int, timeout: float 
 def _decoder(program: Program, encoder: str) -> str:
     names = [item.name for item in program.methods if item.inputs and item.name != encoder]
     if len(names) != 1:
-        found = ", ".join(names) or "none"
-        raise UsageError(f"method: name the decoder; beside {encoder}, methods with inputs are: {found}")
+        others = ", ".join(names) or "none"
+        raise UsageError(f"method: name the decoder; beside {encoder}, methods with inputs are: {others}")
     return names[0]
 
 

@@ -33,14 +33,14 @@ class Tokenizer:
             if self.encode is None:
                 raise UsageError(f"{given} is a text; give tokenizer= too, or token ids")
             try:
-                found = self.encode(prompt)
+                encoded = self.encode(prompt)
             except Exception as error:
                 raise UsageError(f"tokenizer: it fails on {given}: {type(error).__name__}: {error}") from error
         else:
-            found = prompt.flatten().tolist() if hasattr(prompt, "flatten") else prompt
-        found = getattr(found, "ids", found)  # what the tokenizers package returns
+            encoded = prompt.flatten().tolist() if hasattr(prompt, "flatten") else prompt
+        encoded = getattr(encoded, "ids", encoded)  # what the tokenizers package returns
         try:
-            ids = [int(item) for item in found]
+            ids = [int(item) for item in encoded]
         except (TypeError, ValueError):
             raise UsageError(
                 f"{given}: expected a text or token ids, found {type(prompt).__name__}; give a list of prompts"
@@ -74,10 +74,10 @@ def tokenizer_of(given: Any) -> Tokenizer:
 
 def _begin(given: Any) -> int | None:
     for name in ("bos_token_id", "bos_id"):
-        found = getattr(given, name, None)
-        found = found() if callable(found) else found
-        if isinstance(found, int) and not isinstance(found, bool) and found >= 0:
-            return found
+        token = getattr(given, name, None)
+        token = token() if callable(token) else token
+        if isinstance(token, int) and not isinstance(token, bool) and token >= 0:
+            return token
     return None
 
 

@@ -75,10 +75,10 @@ def server(folder: Path) -> MCPServer:
         @functools.wraps(function)
         def tell(*arguments: Any, **named: Any) -> Any:
             try:
-                found = function(*arguments, **named)
+                answer = function(*arguments, **named)
             except EtvizError as error:
                 raise ToolError(_cut(str(error), _LONGEST_SENTENCE)) from error
-            return Image(data=found, format="png") if isinstance(found, bytes) else _marked(fitted(found))
+            return Image(data=answer, format="png") if isinstance(answer, bytes) else _marked(fitted(answer))
 
         return tell
 
@@ -113,13 +113,13 @@ def fitted(body: Any) -> Any:
                 kept[fit(str(key), _LONGEST_TEXT)] = fit(value, _LONGEST_SENTENCE if is_sentence else _LONGEST_TEXT)
             return kept
         if isinstance(item, (list, tuple)):
-            found: list[Any] = []
+            items: list[Any] = []
             for value in item:
-                if len(found) == _MOST_ROWS or left[0] <= 0:
-                    rest = f"{len(item) - len(found)} more"
-                    return [*found, {"…": rest} if isinstance(value, dict) else f"… {rest}"]
-                found.append(fit(value, most))
-            return found
+                if len(items) == _MOST_ROWS or left[0] <= 0:
+                    rest = f"{len(item) - len(items)} more"
+                    return [*items, {"…": rest} if isinstance(value, dict) else f"… {rest}"]
+                items.append(fit(value, most))
+            return items
         item = _cut(item, most) if isinstance(item, str) else item
         left[0] -= len(str(item)) + 4
         return item
@@ -146,8 +146,8 @@ class _Desk:
     def files(self, path: str) -> tuple[Path, list[Path]]:
         """No link leads out of the folder."""
         place = self._below(self._root / path_of(path, "a folder of artifacts"))
-        found = [item for item in place.iterdir() if may_be_artifact(item)] if place.is_dir() else [place]
-        return place, [self._below(item) for item in found if item.exists()]
+        items = [item for item in place.iterdir() if may_be_artifact(item)] if place.is_dir() else [place]
+        return place, [self._below(item) for item in items if item.exists()]
 
     def free(self, name: str) -> Path:
         names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
@@ -158,10 +158,10 @@ class _Desk:
         state = {str(item): identity(item) for item in files}
         if place not in self._open or self._open[place][0] != state:
             self._open.pop(place, None)
-            found = given.find(place)
+            artifacts = given.find(place)
             while len(self._open) >= _OPEN:
                 self._open.pop(next(iter(self._open)))
-            self._open[place] = state, found.load()
+            self._open[place] = state, artifacts.load()
         return self._open[place][1]
 
     def _below(self, path: Path) -> Path:
@@ -209,9 +209,9 @@ class _Desk:
 
         words = self.files(tokenizer)[0] if tokenizer else None
         run = decoded(self.files(path)[0], prompts, tokenizer=words, steps=min(max(steps, 0), _MOST_STEPS))
-        found = body(run)
-        wrong = [row for row in found.pop("steps") if not row["agrees"] or row["explained"] is False]
-        return found | {"flips_and_faults": wrong}
+        told = body(run)
+        wrong = [row for row in told.pop("steps") if not row["agrees"] or row["explained"] is False]
+        return told | {"flips_and_faults": wrong}
 
     def study(self, path: str, n: int = 10) -> dict[str, Any]:
         """The summary of a study's folder, the operators that are worst over all inputs, and the worst inputs."""

@@ -183,10 +183,10 @@ def find(
             raise UsageError(f"--method must be one of {', '.join(several)}, found {name!r}")
         chosen: dict[str, Any] = several[name] | named
         return Artifacts(**chosen, source=source, inputs=files, program=name)
-    found = collect(source, named)
-    paths: dict[str, Any] = found.paths | named
+    collection = collect(source, named)
+    paths: dict[str, Any] = collection.paths | named
     if "etdump" not in paths:
         where = "this folder" if source.is_dir() else "this file"
         raise UsageError(f"{source}: there is no ETDump in {where} (etdump.etdp); name the file")
-    more: dict[str, Any] = {"inputs": files, "method": method, "keep_alive": found.keep_alive}
-    return Artifacts(**paths, source=source, cycles=found.cycles, **more)
+    more: dict[str, Any] = {"inputs": files, "method": method, "keep_alive": collection.keep_alive}
+    return Artifacts(**paths, source=source, cycles=collection.cycles, **more)

@@ -57,9 +57,9 @@ def check(
     else:
         result = _check(artifacts, rules, baseline, write_baseline, device)
         if tokens.given:
-            found = _tokens(artifacts.pte, artifacts, tokens)
-            result.cases += found.cases
-            result.notes += [found.verdict, *found.notes]
+            of_tokens = _tokens(artifacts.pte, artifacts, tokens)
+            result.cases += of_tokens.cases
+            result.notes += [of_tokens.verdict, *of_tokens.notes]
     _write(result, junit, json_file, markdown, time.perf_counter() - start)
     if json_file is None or str(json_file) != "-":
         _print(result, quiet=rules.demand_nothing and baseline is None and not tokens.given)
@@ -115,16 +115,16 @@ def limit_options(
     ] = None,
     **flags: float | None,
 ) -> Limits:
-    found = {name: value for name, value in flags.items() if value is not None}
+    given = {name: value for name, value in flags.items() if value is not None}
     for text in limits or []:
         name, number = (part.strip() for part in text.partition("=")[::2])
-        if name in found:
+        if name in given:
             raise UsageError(f"the limit {name} is given twice; give it once")
         try:
-            found[name] = float(number)
+            given[name] = float(number)
         except ValueError:
             raise UsageError(f"--limit must be NAME=NUMBER, found {text!r}; for example --limit max_ulp=16") from None
-    return found
+    return given
 
 
 def limit_flags() -> dict[str, Any]:

@@ -39,8 +39,8 @@ def compare(
         raise UsageError(f"compare takes two or more folders, found {len(sources)}")
     if output is not None:
         check_target(output, "the comparison")
-    found = [given.find(source, inputs) if source.is_dir() else _beside(source, inputs) for source in sources]
-    comparison = put_side_by_side(*(item.load() for item in found), labels=_labels(sources))
+    artifacts = [given.find(source, inputs) if source.is_dir() else _beside(source, inputs) for source in sources]
+    comparison = put_side_by_side(*(item.load() for item in artifacts), labels=_labels(sources))
     worst = comparison.worst(top, by)
     if output is not None:
         comparison.to_html(output, by)
@@ -73,8 +73,8 @@ def _table(worst: pd.DataFrame, labels: Sequence[str]) -> Table:
 
 
 def _beside(etdump: Path, inputs: Sequence[str] | None) -> given.Artifacts:
-    found = given.find(etdump.parent) if etdump.parent.is_dir() and etdump.is_file() else given.Artifacts(etdump)
-    return replace(found, etdump=etdump, inputs=tuple(inputs or ()))
+    artifacts = given.find(etdump.parent) if etdump.parent.is_dir() and etdump.is_file() else given.Artifacts(etdump)
+    return replace(artifacts, etdump=etdump, inputs=tuple(inputs or ()))
 
 
 def _labels(sources: list[Path]) -> list[str]:

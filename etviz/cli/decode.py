@@ -80,20 +80,20 @@ def token_options(
 def _source(path: Path) -> Any:
     from etviz.artifacts.inputs import read_values
 
-    found = read_values(path)
-    return tuple(found.values()) if isinstance(found, dict) else found
+    values = read_values(path)
+    return tuple(values.values()) if isinstance(values, dict) else values
 
 
 def _lines(path: Path) -> list[str]:
     try:
         if path.stat().st_size > _LARGEST:
             raise ArtifactError(path, f"it has more than {_LARGEST:,} bytes", "give a file with a prompt on each line")
-        found = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise ArtifactError(path, f"the prompts can't be read ({error})", "give a text file in UTF-8") from error
-    if not found:
+    if not lines:
         raise ArtifactError(path, "it holds no prompt", "write a prompt on each line")
-    return found
+    return lines
 
 
 def _ids(text: str) -> list[int]:

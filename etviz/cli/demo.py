@@ -60,9 +60,9 @@ def _tell(result: LanguageDemo, *, as_json: bool) -> None:
     run, planted = result.run, result.planted
     if as_json:
         names = ("what", "culprit", "cache", "proof", "found", "repaired")
-        found = {name: getattr(result, name) for name in names} | {"summary": planted.summary()}
+        facts = {name: getattr(result, name) for name in names} | {"summary": planted.summary()}
         body = {"folder": str(result.folder), "summary": run.summary(), "float": result.against_float.summary()}
-        print_json(body | {"planted": found})
+        print_json(body | {"planted": facts})
         return
     for heading, decoded in (("Against the float model", result.against_float), ("As exported", run)):
         out.print()

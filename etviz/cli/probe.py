@@ -88,10 +88,10 @@ def load_outputs(
 
     folder = next((path for path in (record, outputs) if path is not None and path.is_dir()), outputs)
     kinds = {"etrecord": etrecord, "pte": pte, "record": None if record == folder else record}
-    found: dict[str, Any] = {kind: path or by_name(folder, kind) for kind, path in kinds.items()}
-    if found["pte"] is not None and found["pte"].name.startswith("probe-"):
-        raise UsageError(f"{found['pte']} is a probe, not the program; name the program with --pte")
-    inspection = load(outputs=outputs, inputs=inputs, method=method, **found)
+    files: dict[str, Any] = {kind: path or by_name(folder, kind) for kind, path in kinds.items()}
+    if files["pte"] is not None and files["pte"].name.startswith("probe-"):
+        raise UsageError(f"{files['pte']} is a probe, not the program; name the program with --pte")
+    inspection = load(outputs=outputs, inputs=inputs, method=method, **files)
     if report is not None:
         inspection.to_html(report)
     show(inspection, by, top, as_json, {"outputs": records(inspection.outputs)} if as_json else {})

@@ -82,14 +82,14 @@ def _shares(attribution: dict[str, Any], width: int) -> Iterator[tuple[str, str]
 
 def _proof(proof: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
     several = len({item["run"] for item in proof["outputs"]}) > 1
-    found = [
+    lines = [
         (f"run {item['run']}, " if several else "")
         + f"output {item['output']}: {_change(item)}"
         + (", which matches the reference" if item["matches"] else "")
         for item in proof["outputs"]
         if item["rmse"] not in (None, 0) or item["status"] != item["status_without"]
     ]
-    yield from _listed("Proof", [proof["message"], *found], width)
+    yield from _listed("Proof", [proof["message"], *lines], width)
 
 
 def _change(item: dict[str, Any]) -> str:
@@ -99,8 +99,8 @@ def _change(item: dict[str, Any]) -> str:
 
 
 def _fingerprints(culprit: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
-    found = [f"{item['name']} ({item['score']:.2f}): {item['evidence']}" for item in culprit["fingerprints"]]
-    yield from _listed("What it looks like", found, width)
+    lines = [f"{item['name']} ({item['score']:.2f}): {item['evidence']}" for item in culprit["fingerprints"]]
+    yield from _listed("What it looks like", lines, width)
 
 
 def _inside(inside: dict[str, Any] | None, width: int) -> Iterator[tuple[str, str]]:

@@ -233,17 +233,17 @@ class _GroupedExecution:
         """
         values, missing = self._read(cut)
         wider: Cut | None = cut
-        found = values, missing
-        while found[1] and wider is not None:
-            wider = self._groups.widened(wider, found[1])
-            found = self._read(wider) if wider is not None else found
+        read = values, missing
+        while read[1] and wider is not None:
+            wider = self._groups.widened(wider, read[1])
+            read = self._read(wider) if wider is not None else read
         problem = next(iter(missing.values()), "")
         if wider is None:
             return cut, values, problem
         own = {node.name for node in cut.graph.nodes}
         if any(chooses_grid(node) for node in wider.graph.nodes if node.name not in own):
             return cut, values, f"{problem}, and which chooses a grid when it runs"
-        return wider, found[0], ""
+        return wider, read[0], ""
 
     def _read(self, cut: Cut) -> tuple[dict[str, Any], dict[str, str]]:
         own = logged_by_itself(self._groups, cut, self._log)

@@ -104,11 +104,11 @@ class ComparingConstants:
 
     def unrelated(self) -> bool:
         _, _, graph, weights = self._arguments
-        found = {item.name: item for item in self.result()}
+        differences = {item.name: item for item in self.result()}
         targets = {use.item.target for use in _uses(graph, -1) if use.plain and use.item.target in weights}
         names = constant_names(graph)
-        told = [names[target] for target in targets if tells(weights[target])] if found else []
-        return bool(told) and all(name in found and found[name].rel_l2 > _ALIKE for name in told)
+        told = [names[target] for target in targets if tells(weights[target])] if differences else []
+        return bool(told) and all(name in differences and differences[name].rel_l2 > _ALIKE for name in told)
 
     def result(self) -> tuple[Difference, ...]:
         self._thread.join()
@@ -143,7 +143,7 @@ def compare_constants(
             missing.setdefault(target, use)
         elif use.steps is not None:
             biases.append(use)
-    found, names = [], constant_names(graph)
+    differences, names = [], constant_names(graph)
     sizes = Counter(_size(weights[target], anyhow=use.inside) for target, use in missing.items())
     for target, use in missing.items():
         tensor = weights[target]
@@ -151,8 +151,8 @@ def compare_constants(
         if nearest is None:
             nearest = blobs.left(tensor, sizes[_size(tensor, anyhow=use.inside)], anyhow=use.inside)
         if nearest is not None:
-            found.append(_difference(names[target], use.instruction, tensor, nearest))
-    return found + _differing_biases(blobs, biases, weights, names)
+            differences.append(_difference(names[target], use.instruction, tensor, nearest))
+    return differences + _differing_biases(blobs, biases, weights, names)
 
 
 def _differing_biases(
@@ -168,26 +168,26 @@ def _differing_biases(
             whole = (bias.double() / step).round().clamp(-(2.0**31), 2.0**31 - 1).to(torch.int32)
             if not blobs.take_rounded(whole):
                 expected.append((use, whole, step))
-    found = []
+    differences = []
     for use, whole, step in expected:
         other = blobs.nearest(whole, anyhow=True)
         other = blobs.zeros(whole) if other is None else other
         if other is not None:
             name = names[use.item.target]
-            found.append(_difference(name, use.instruction, weights[use.item.target], other * step))
-    return found
+            differences.append(_difference(name, use.instruction, weights[use.item.target], other * step))
+    return differences
 
 
 def constants_of(
     graph: Graph,
     instruction: int,
     weights: Mapping[str, torch.Tensor],
-    found: Sequence[Difference],
+    differing: Sequence[Difference],
     program: Program | None,
     method: str,
 ) -> list[dict[str, Any]]:
     blobs = _Blobs(program, method) if program is not None else None
-    names, differences = constant_names(graph), {item.name: item for item in found}
+    names, differences = constant_names(graph), {item.name: item for item in differing}
     uses = {use.item.target: use for use in _uses(graph, -1) if use.instruction == instruction}
     rows = []
     for target, use in uses.items():
@@ -258,15 +258,15 @@ def _steps(uses: Uses, node: Node, name: str) -> tuple[float, float | str] | Non
     if not isinstance(bias, Ref) or bias.name != name or uses.count(name) > 1:
         return None
     targets = {item.name: item.target for item in uses.graph.inputs if item.kind == "constant"}
-    found: list[Any] = []
+    steps: list[Any] = []
     for leaf in (x, weight):
         maker = uses.nodes.get(leaf.name) if isinstance(leaf, Ref) else None
         while maker is not None and only_moves(maker):
             maker = uses.nodes.get(converted(maker))
         grid = grid_arguments(maker.target, maker.args, maker.kwargs) if maker and is_dequantize(maker) else None
         scale = grid.scale if grid is not None else None
-        found.append(targets.get(scale.name) if isinstance(scale, Ref) else scale)
-    return (found[0], found[1]) if isinstance(found[0], float) and isinstance(found[1], (float, str)) else None
+        steps.append(targets.get(scale.name) if isinstance(scale, Ref) else scale)
+    return (steps[0], steps[1]) if isinstance(steps[0], float) and isinstance(steps[1], (float, str)) else None
 
 
 def _is_plain(uses: Uses, node: Node, item: Input, computed: set[str]) -> bool:
@@ -347,19 +347,19 @@ class _Blobs:
         same = self._by_size.get(_size(tensor, anyhow=anyhow), ())
         free = [at for at in same if at not in self._taken][:_MOST_TRIALS]
         own = _numbers(stored(tensor), tensor)
-        norm, best, found = float(own.norm()), _ALIKE, None
+        norm, best, nearest = float(own.norm()), _ALIKE, None
         for order, content in _layouts(tensor) if free else ():
             expected = _numbers(content, tensor)
             for at in (at for at in free if anyhow or self._has_order(at, order)):
                 numbers = _numbers(self._datas[at], tensor)
                 rel = float((numbers - expected).norm()) / norm if norm else np.inf
                 if rel < best:
-                    best, found = rel, _in_order(numbers, tensor, order)
-        if found is None:
+                    best, nearest = rel, _in_order(numbers, tensor, order)
+        if nearest is None:
             several = tells(own)
             others = (_numbers(self._datas[at], tensor) for at in free if several)
-            found = next((other for other in others if same_values(other.numpy(), own.numpy())), None)
-        return found
+            nearest = next((other for other in others if same_values(other.numpy(), own.numpy())), None)
+        return nearest
 
 
 def _layouts(tensor: torch.Tensor) -> Iterator[tuple[tuple[int, ...], Bytes]]:

@@ -147,12 +147,12 @@ class _Unpaired:
 
     @cached_property
     def _makers(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+        makers: dict[str, int] = {}
         for node in self._graph.nodes:
             item = item_of(node)
-            at = found.get(item[0], -1) if item is not None else node.instruction
-            found |= dict.fromkeys(node.reads() if node.target == OBSERVED else [node.name], at)
-        return {name: at for name, at in found.items() if at >= 0}
+            at = makers.get(item[0], -1) if item is not None else node.instruction
+            makers |= dict.fromkeys(node.reads() if node.target == OBSERVED else [node.name], at)
+        return {name: at for name, at in makers.items() if at >= 0}
 
     def graph_of(self, node: Node) -> Graph:
         return self._graph.inside(node) if node.target == "delegate" else self._graph

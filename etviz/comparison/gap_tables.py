@@ -88,9 +88,9 @@ def gap_frame(
 
 
 def _ranges(gaps: Sequence[Gap]) -> dict[str, Any]:
-    found = [statistics(gap.runtime) for gap in gaps]
+    ranges = [statistics(gap.runtime) for gap in gaps]
     return {
-        name: [getattr(one, field) for one in found]
+        name: [getattr(one, field) for one in ranges]
         for name, field in zip(RANGES, ("minimum", "maximum", "mean", "std"), strict=True)
     }
 

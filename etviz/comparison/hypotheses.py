@@ -142,21 +142,21 @@ def explain_gaps(
         if time.monotonic() > end:
             break
         try:
-            found = flat_values(again(_Otherwise(hypothesis.places, hypothesis.compute)))
+            others = flat_values(again(_Otherwise(hypothesis.places, hypothesis.compute)))
         except Exception:
             logger.debug("%s can't be computed", hypothesis, exc_info=True)
             continue
         for gap in bad:
-            if gap.output < min(len(plain), len(found)):
-                _note(gap, _fit(gap, plain[gap.output], found[gap.output], hypothesis))
+            if gap.output < min(len(plain), len(others)):
+                _note(gap, _fit(gap, plain[gap.output], others[gap.output], hypothesis))
     computing = _computing(nodes)
     if len(computing) == 1 and not any(gap.hypothesis for gap in bad):
         _explain_by_weights(bad[0], graph, computing[0], again, end)
 
 
-def _note(gap: Gap, found: Fingerprint | None) -> None:
-    if found is not None and (gap.hypothesis is None or found.score > gap.hypothesis.score):
-        gap.hypothesis = found
+def _note(gap: Gap, fingerprint: Fingerprint | None) -> None:
+    if fingerprint is not None and (gap.hypothesis is None or fingerprint.score > gap.hypothesis.score):
+        gap.hypothesis = fingerprint
 
 
 def in_precision(precision: str, plain: torch.Tensor, ran: torch.Tensor, single: torch.Tensor) -> Fingerprint | None:
@@ -166,11 +166,11 @@ def in_precision(precision: str, plain: torch.Tensor, ran: torch.Tensor, single:
     return explaining(_PRECISION, score, text) if score >= _SURE else None
 
 
-def _fit(gap: Gap, plain: Any, found: Any, hypothesis: Hypothesis) -> Fingerprint | None:
-    kind = getattr(found, "shape", None), getattr(found, "dtype", None)
+def _fit(gap: Gap, plain: Any, other: Any, hypothesis: Hypothesis) -> Fingerprint | None:
+    kind = getattr(other, "shape", None), getattr(other, "dtype", None)
     if kind != (gap.runtime.shape, gap.runtime.dtype) or getattr(plain, "shape", None) != gap.runtime.shape:
         return None
-    score = TensorPair(plain, gap.runtime, gap.scale).confirmed_by(plain, gap.runtime, found)
+    score = TensorPair(plain, gap.runtime, gap.scale).confirmed_by(plain, gap.runtime, other)
     return explaining(hypothesis.name, score, hypothesis.text) if score >= _SURE else None
 
 
@@ -201,23 +201,23 @@ def _names(target: str) -> tuple[str, ...]:
 
 def hypotheses(graph: Graph, nodes: Sequence[Node]) -> Iterator[Hypothesis]:
     yield from _formulas(nodes)
-    found: dict[tuple[int, str, str], tuple[set[int], Compute]] = {}
+    by_text: dict[tuple[int, str, str], tuple[set[int], Compute]] = {}
     for node in nodes:
         operator = _operator(node.target)
         if operator is not None and not is_conversion(node) and not draws(node):
             for order, text, compute in (*_arguments(operator, node), *_operands(operator, node)):
-                found.setdefault((order, node.target, text), (set(), compute))[0].add(id(node))
-    for (_, target, text), (places, compute) in sorted(found.items(), key=lambda item: item[0][0]):
+                by_text.setdefault((order, node.target, text), (set(), compute))[0].add(id(node))
+    for (_, target, text), (places, compute) in sorted(by_text.items(), key=lambda item: item[0][0]):
         yield Hypothesis(SETTING, f"The values fit {short_operator(target)} {text}", frozenset(places), compute)
     yield from _rearranged_weights(graph, nodes)
 
 
 def _operator(target: str) -> Operator | None:
     try:
-        found = resolve(target) if "." in target else None
+        operator = resolve(target) if "." in target else None
     except Exception:  # noqa: BLE001 - an operator that is not registered here
         return None
-    return found if isinstance(found, Operator) else None
+    return operator if isinstance(operator, Operator) else None
 
 
 def _formulas(nodes: Sequence[Node]) -> Iterator[Hypothesis]:
@@ -275,8 +275,8 @@ def _in_half(
     kept = "" if adding else "bias"
     given = [a if name == kept else map_arg(a, rounded) for name, a in itertools.zip_longest(names[: len(args)], args)]
     named = {name: item if name == kept else map_arg(item, rounded) for name, item in kwargs.items()}
-    found = call(node.target, given, named)
-    return map_arg(found, rounded) if stored else found
+    result = call(node.target, given, named)
+    return map_arg(result, rounded) if stored else result
 
 
 def by_moments(args: Sequence[Any]) -> list[torch.Tensor]:
@@ -396,15 +396,15 @@ def _weights(graph: Graph, node: Node) -> list[_StoredWeight]:
     constants = {item.name: item for item in graph.inputs if item.kind == "constant"}
     names = constant_names(graph)
     makers = {other.name: other for other in graph.nodes}
-    found = []
+    weights = []
     for place, value in (*enumerate(node.args), *node.kwargs.items()):
         name = value.name if isinstance(value, Ref) else ""
         while name in makers and (is_dequantize(makers[name]) or only_moves(makers[name])):
             name = next(iter(makers[name].reads()), "")
         if name in constants:
             item = constants[name]
-            found.append(_StoredWeight(names[item.target], place, item.meta))
-    return found
+            weights.append(_StoredWeight(names[item.target], place, item.meta))
+    return weights
 
 
 def _rearranged_weights(graph: Graph, nodes: Sequence[Node]) -> Iterator[Hypothesis]:
@@ -466,8 +466,8 @@ class _FittedWeight:
         self._plain = self._value(self.before)
 
     def _value(self, weight: torch.Tensor) -> torch.Tensor:
-        found = self._call(*self._weight.given(weight.to(self.before.dtype), self._args, self._kwargs))
-        return flat_values(found)[self._gap.output]
+        result = self._call(*self._weight.given(weight.to(self.before.dtype), self._args, self._kwargs))
+        return flat_values(result)[self._gap.output]
 
     def candidates(self) -> Iterator[tuple[torch.Tensor, int]]:
         if self.before.dtype.is_floating_point and self._plain.shape == self._gap.runtime.shape:
@@ -476,10 +476,10 @@ class _FittedWeight:
 
     def judge(self, changed: torch.Tensor, parameters: int) -> Fingerprint | None:
         text = describe_change(self._weight.name, self.before, changed)
-        found, gap = self._value(changed), self._gap
-        if not text or found.shape != gap.runtime.shape:
+        value, gap = self._value(changed), self._gap
+        if not text or value.shape != gap.runtime.shape:
             return None
-        r, q, p = (item.double().reshape(-1) for item in (self._plain, gap.runtime, found))
+        r, q, p = (item.double().reshape(-1) for item in (self._plain, gap.runtime, value))
         score = adjusted(float(((q - p) ** 2).sum()), float(((q - r) ** 2).sum()), q.numel(), parameters)
         return explaining(WEIGHTS, score, text) if score >= _SURE else None
 

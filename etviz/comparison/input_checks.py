@@ -55,8 +55,8 @@ class Entrance:
 
     @cached_property
     def _reading(self) -> list[tuple[Node, frozenset[str]]]:
-        found = ((node, self._users.keys() & node.reads()) for node in self.graph.nodes)
-        return [(node, frozenset(names)) for node, names in found if names]
+        reading = ((node, self._users.keys() & node.reads()) for node in self.graph.nodes)
+        return [(node, frozenset(names)) for node, names in reading if names]
 
     @cached_property
     def _readers(self) -> frozenset[int]:
@@ -174,19 +174,19 @@ class Entrance:
         return bool(own) and not any(gap.status == MISMATCH or _is_off(gap) for gap in own)
 
     def _unknowing(self, comparison: ExecutionGaps, *kinds: str) -> set[int]:
-        found = set[int]()
+        instructions = set[int]()
         if comparison.readers is not None:
-            return found.union(*(comparison.followers[kind] for kind in kinds))
+            return instructions.union(*(comparison.followers[kind] for kind in kinds))
         wrong = {item.name for item in self.graph.inputs if item.kind in kinds}
         logged = {gap.instruction for gap in comparison.gaps}
         for node in self.graph.nodes:
             if wrong.isdisjoint(node.reads()):
                 continue
             if node.instruction in logged:
-                found.add(node.instruction)
+                instructions.add(node.instruction)
             else:
                 wrong.add(node.name)
-        return found
+        return instructions
 
 
 def forget(comparison: ExecutionGaps, reason: str) -> None:

@@ -52,20 +52,20 @@ def judge_introduced(
         return
     try:
         if law is not None:
-            found, note = law(), ""
+            noises, note = law(), ""
         else:
-            found, note = (propagated(again, value) if again else []), _PERTURBED
+            noises, note = (propagated(again, value) if again else []), _PERTURBED
     except Exception as error:  # noqa: BLE001 - an operator may fail on perturbed values in its own way
         for gap in doubtful:
             gap.set_introduced_noise(_least(gap))
             gap.add_note(f"{_FAILED}{error}")
         return
     for gap in doubtful:
-        noise = found[gap.output] if gap.output < len(found) else UNKNOWN
+        noise = noises[gap.output] if gap.output < len(noises) else UNKNOWN
         if law is None or is_quantize(gap.node):
             noise = max(noise, gap.on_its_grid) if not math.isnan(noise) else _least(gap)
         gap.set_introduced_noise(noise)
-        if note and found:
+        if note and noises:
             gap.add_note(note)
 
 
@@ -129,12 +129,12 @@ def settle(item: ExecutionGaps) -> None:
 
 
 def _joined(samples: Sequence[Samples | None], places: Sequence[int]) -> dict[int, Samples]:
-    found: dict[int, Samples] = {}
+    joined: dict[int, Samples] = {}
     for own, at in zip(samples, places, strict=True):
         if own is None:
             return {}
-        found[at] = found[at].joined(own) if at in found else own
-    return found
+        joined[at] = joined[at].joined(own) if at in joined else own
+    return joined
 
 
 def _set_total(gap: Gap, noise: Noise) -> None:
@@ -210,8 +210,8 @@ class KnownNoise:
             except EtvizError:
                 continue
             for gap in gaps:
-                found = noise.get((0, *gap.source), NAN)
-                _add_ratio(values, gap.source, found, floor(gap.total, gap.dtype, gap.scale))
+                own_noise = noise.get((0, *gap.source), NAN)
+                _add_ratio(values, gap.source, own_noise, floor(gap.total, gap.dtype, gap.scale))
             for at, row in enumerate(_output_rows(item)):
                 _add_ratio(outputs, at, own[at] if at < len(own) else NAN, row["floor"])
         known = {key: _rms(ratios) for key, ratios in values.items()}
@@ -235,9 +235,9 @@ class KnownNoise:
                 item.output_noise = [Noise(self.outputs[at] * row["floor"], MEASURED) for at, row in enumerate(rows)]
 
 
-def _add_ratio(found: dict[Any, list[float]], key: Any, noise: float, least: float) -> None:
+def _add_ratio(ratios: dict[Any, list[float]], key: Any, noise: float, least: float) -> None:
     if math.isfinite(noise) and least > 0:
-        found.setdefault(key, []).append(noise / least)
+        ratios.setdefault(key, []).append(noise / least)
 
 
 def _rms(ratios: Sequence[float]) -> float:

@@ -96,28 +96,28 @@ def compare_results(reference: Any, run: Any, *, metrics: Iterable[Any] | None =
     [True, True, False, True]
     """
     custom = choose(metrics)
-    expected, found = pytree.tree_leaves(reference), pytree.tree_leaves(run)
-    count = max(len(expected), len(found))
+    expected, given = pytree.tree_leaves(reference), pytree.tree_leaves(run)
+    count = max(len(expected), len(given))
     rows = []
     for index in range(count):
-        if index >= len(expected) or index >= len(found):
+        if index >= len(expected) or index >= len(given):
             missing = "the reference" if index >= len(expected) else "the run"
-            value = found[index] if index < len(found) else expected[index]
+            value = given[index] if index < len(given) else expected[index]
             row = _about(index, value) | {"equal": False, "status": NOT_COMPARED}
-            rows.append(row | {"reason": f"{missing} has {min(len(expected), len(found))} outputs"})
+            rows.append(row | {"reason": f"{missing} has {min(len(expected), len(given))} outputs"})
             continue
-        rows.append(_one(index, expected[index], found[index], custom))
+        rows.append(_one(index, expected[index], given[index], custom))
     names = [name for name in METRICS if any(name in row for row in rows)] or list(METRICS)
     return Results(pd.DataFrame(rows, columns=[*_ABOUT, *names]))
 
 
-def _one(index: int, expected: Any, found: Any, custom: Any) -> dict[str, Any]:
-    row = _about(index, found) | {"status": COMPARED, "reason": "", "equal": _equal(expected, found)}
-    a, b = as_tensor(expected), as_tensor(found)
-    reason = why_not_comparable(expected, found) if a is not None or b is not None else ""
+def _one(index: int, expected: Any, given: Any, custom: Any) -> dict[str, Any]:
+    row = _about(index, given) | {"status": COMPARED, "reason": "", "equal": _equal(expected, given)}
+    a, b = as_tensor(expected), as_tensor(given)
+    reason = why_not_comparable(expected, given) if a is not None or b is not None else ""
     if a is None or b is None or reason:
-        if type(expected) is not type(found):
-            reason = f"the run gave {_kind(found)}, the reference {_kind(expected)}"
+        if type(expected) is not type(given):
+            reason = f"the run gave {_kind(given)}, the reference {_kind(expected)}"
         return row | {"reason": reason, "status": NOT_COMPARED if reason else COMPARED}
     sums, numbers = measure(a, b, None)
     row |= numbers | custom.measure(a, b)[0]
@@ -137,17 +137,17 @@ def _kind(value: Any) -> str:
     return "tensor" if isinstance(value, torch.Tensor) else type(value).__name__
 
 
-def _equal(expected: Any, found: Any) -> bool:
-    if isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor):
-        same = expected.shape == found.shape and expected.dtype == found.dtype
+def _equal(expected: Any, given: Any) -> bool:
+    if isinstance(expected, torch.Tensor) and isinstance(given, torch.Tensor):
+        same = expected.shape == given.shape and expected.dtype == given.dtype
         if not same or not (expected.is_floating_point() or expected.is_complex()):
-            return same and torch.equal(expected, found)
-        return bool(((expected == found) | (expected.isnan() & found.isnan())).all())
-    if type(expected) is not type(found):
+            return same and torch.equal(expected, given)
+        return bool(((expected == given) | (expected.isnan() & given.isnan())).all())
+    if type(expected) is not type(given):
         return False
     if isinstance(expected, float):
-        return expected == found or (math.isnan(expected) and math.isnan(found))
-    return bool(expected == found)
+        return expected == given or (math.isnan(expected) and math.isnan(given))
+    return bool(expected == given)
 
 
 __all__ = ["Results", "compare_results"]

@@ -95,12 +95,12 @@ class Undetermined:
         self._random = self._following([node.name for node in self._drawing])
 
     def _following(self, names: Collection[str]) -> tuple[set[int], bool]:
-        found, instructions = set(names), set[int]()
+        following, instructions = set(names), set[int]()
         for node in self._graph.nodes if names else ():
-            if node.name in found or not found.isdisjoint(node.reads()):
-                found.add(node.name)
+            if node.name in following or not following.isdisjoint(node.reads()):
+                following.add(node.name)
                 instructions.add(node.instruction)
-        return instructions, not found.isdisjoint(self._graph.results())
+        return instructions, not following.isdisjoint(self._graph.results())
 
     def forget(self, comparison: ExecutionGaps) -> Iterator[str]:
         if self._drawing:

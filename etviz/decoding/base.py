@@ -26,28 +26,28 @@ def prompts_of(base: KlBase, prompts: Any, begin: int | None = None) -> list[lis
             f"prompts must be None or a number of chunks from 1 to {len(base.tokens)}, since the file of log "
             f"probabilities holds its own tokens; found {prompts!r}"
         )
-    found = base.tokens[:prompts].tolist()
-    return [[found[0][0], *chunk[1:]] for chunk in found] if found[0][0] == begin else found
+    rows = base.tokens[:prompts].tolist()
+    return [[rows[0][0], *chunk[1:]] for chunk in rows] if rows[0][0] == begin else rows
 
 
-def against(found: Decoded, base: KlBase, chunk: int) -> Decoded:
+def against(run: Decoded, base: KlBase, chunk: int) -> Decoded:
     """A decoded chunk with the file's log probabilities as reference, at the positions that the file scores.
 
     Both sides are clamped to the file's smallest. Its steps count as noise: step/√12 (uniform rounding).
     """
-    if found.runtime.shape[1] != base.vocabulary:
+    if run.runtime.shape[1] != base.vocabulary:
         raise UsageError(
-            f"reference: {base.path} has a vocabulary of {base.vocabulary}, the program one of {found.runtime.shape[1]}"
+            f"reference: {base.path} has a vocabulary of {base.vocabulary}, the program one of {run.runtime.shape[1]}"
         )
     rows, steps = base.log_probabilities(chunk)
     places = {position: at for at, position in enumerate(base.scored)}
-    kept = [at for at, item in enumerate(found.positions) if item.position in places]
+    kept = [at for at, item in enumerate(run.positions) if item.position in places]
     if not kept:
         raise UsageError(f"reference: {base.path} scores none of the positions that chunk {chunk} has logits for")
-    chosen = [places[found.positions[at].position] for at in kept]
+    chosen = [places[run.positions[at].position] for at in kept]
     reference = torch.from_numpy(rows[chosen])
-    runtime = found.runtime[kept].double().log_softmax(1)
+    runtime = run.runtime[kept].double().log_softmax(1)
     runtime = torch.where(runtime.isnan(), runtime, runtime.maximum(reference.amin(1, keepdim=True)))
     rounding = tuple(step / math.sqrt(12) for step in steps[chosen].tolist())
-    positions = tuple(found.positions[at] for at in kept)
-    return replace(found, positions=positions, reference=reference, runtime=runtime, rounding=rounding)
+    positions = tuple(run.positions[at] for at in kept)
+    return replace(run, positions=positions, reference=reference, runtime=runtime, rounding=rounding)

@@ -80,16 +80,16 @@ def _lane(state: Mapping[str, Any], at: int) -> dict[str, Any]:
 
 
 def _whole(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = {}
+    values: dict[str, torch.Tensor] = {}
     for name, value in state.items():
         if not isinstance(value, torch.Tensor) or value.ndim < 2 or name.endswith((_SCALES, _ZERO_POINTS)):
             continue
         if value.is_floating_point():
-            found[name] = value.double()
+            values[name] = value.double()
         elif (scale := state.get(f"{name}{_SCALES}")) is not None:
             zero = state.get(f"{name}{_ZERO_POINTS}", 0)
-            found[name] = (value.double() - zero) * scale.double()
-    return found
+            values[name] = (value.double() - zero) * scale.double()
+    return values
 
 
 def _rounding(state: Mapping[str, Any], name: str) -> torch.Tensor:
@@ -131,14 +131,14 @@ class Slots:
         return next((at for at in range(1, len(self._sizes) - 1) if at != self.axis), None)
 
     def written(self) -> dict[int, tuple[int, int]]:
-        found: dict[int, tuple[int, int]] = {}
+        slots: dict[int, tuple[int, int]] = {}
         axis = self.axis
         if axis is None:
-            return found
+            return slots
         for (call, (position, count)), changed in zip(self._calls, self._changed, strict=True):
             for at, slot in enumerate(in_order(changed[axis])[:count]):
-                found[slot] = call, position + at
-        return found
+                slots[slot] = call, position + at
+        return slots
 
 
 def in_order(slots: list[int]) -> list[int]:
@@ -168,7 +168,7 @@ class _EntryNoise:
 def _entries(
     slots: Slots, reference: torch.Tensor, runtime: torch.Tensor, noise: _EntryNoise, errors: Sequence[torch.Tensor]
 ) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {name: [] for name in COLUMNS[3:-1]}
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS[3:-1]}
     axis, heads = slots.axis or 0, slots.heads
     for slot, (call, position) in sorted(slots.written().items(), key=lambda item: item[1]):
         for head in range(reference.shape[heads] if heads is not None else 1):
@@ -187,14 +187,14 @@ def _entries(
                 "since": next((at for at in wrong if at >= call), None),
             }
             for name, value in row.items():
-                found[name].append(value)
-    return found
+                columns[name].append(value)
+    return columns
 
 
-def table(found: Mapping[str, Mapping[str, Sequence[Any]]]) -> pd.DataFrame:
+def table(caches: Mapping[str, Mapping[str, Sequence[Any]]]) -> pd.DataFrame:
     parts = []
     numbers: dict[str, int] = {}
-    for name, columns in found.items():
+    for name, columns in caches.items():
         path, _, buffer = name.rpartition("/")[2].rpartition(".")
         within = re.search(r"\d+", path or buffer)
         layer = int(within[0]) if within else numbers.setdefault(path, len(numbers))

@@ -117,12 +117,12 @@ def decode(
     given = (driver, Path(folder.name), method, strict, timeout, lowering, encoder, sources)
     session = open_session(program, ids, steps, *given)
     own = None if reference is None else _logits_function(reference)
-    found = []
+    items = []
     for number, prompt in enumerate(tqdm(ids, desc="etviz", unit="prompt", leave=False)):
         decoded = decode_one(session, number, prompt, steps, prefill, own)
         decoded = decoded if base is None else against(decoded, base, number)
-        found.append(decoded if forced else _until_flip(decoded))
-    run = Decode(session, found, words, folder, own=own, foreign=own is not None or base is not None)
+        items.append(decoded if forced else _until_flip(decoded))
+    run = Decode(session, items, words, folder, own=own, foreign=own is not None or base is not None)
     if noise:
         run.compute_noise()
     return run
@@ -142,12 +142,12 @@ def ids_of(words: Tokenizer, prompts: Any, encoder: str | None = None, sources: 
 def listed(prompts: Any) -> list[Any]:
     if isinstance(prompts, str) or hasattr(prompts, "flatten"):
         return [prompts]
-    found = list(prompts) if isinstance(prompts, (list, tuple)) else [prompts]
-    if found and all(isinstance(item, int) for item in found):
-        return [found]
-    if not found:
+    items = list(prompts) if isinstance(prompts, (list, tuple)) else [prompts]
+    if items and all(isinstance(item, int) for item in items):
+        return [items]
+    if not items:
         raise UsageError("prompts is empty; give a text or token ids")
-    return found
+    return items
 
 
 def _logits_function(reference: Any) -> Own:
@@ -170,15 +170,17 @@ def _from_folder(path: Path) -> Own:
         raise ArtifactError(path, problem, "name a folder with config.json and safetensors") from error
 
 
-def _until_flip(found: Decoded) -> Decoded:
-    differs = found.reference.argmax(1) != found.runtime.argmax(1)
-    ends = [at for at, item in enumerate(found.positions) if bool(differs[at]) and item.position + 1 >= found.prompted]
+def _until_flip(decoded: Decoded) -> Decoded:
+    differs = decoded.reference.argmax(1) != decoded.runtime.argmax(1)
+    ends = [
+        at for at, item in enumerate(decoded.positions) if bool(differs[at]) and item.position + 1 >= decoded.prompted
+    ]
     if not ends:
-        return found
+        return decoded
     count = ends[0] + 1
     return replace(
-        found,
-        positions=found.positions[:count],
-        reference=found.reference[:count],
-        runtime=found.runtime[:count],
+        decoded,
+        positions=decoded.positions[:count],
+        reference=decoded.reference[:count],
+        runtime=decoded.runtime[:count],
     )

@@ -34,7 +34,7 @@ class TokenLimits:
 
 def check_tokens(run: Decode, limits: TokenLimits) -> CheckResult:
     kl, ratio, flips = run.kl["value"], run.perplexity["value"], run.faulty_flips
-    found = {
+    violations_of = {
         "KL divergence": _kl(run, limits),
         "flips": _flips(run, limits),
         "perplexity": _ratio(run, limits),
@@ -46,7 +46,7 @@ def check_tokens(run: Decode, limits: TokenLimits) -> CheckResult:
         "flips": float(len(flips)),
         "perplexity_ratio": float(ratio["ratio"]),
     }
-    cases = [Case(name, None, "tokens", "", tuple(violations), numbers) for name, violations in found.items()]
+    cases = [Case(name, None, "tokens", "", tuple(violations), numbers) for name, violations in violations_of.items()]
     lines = run.summary().splitlines()
     return CheckResult(run.title, lines[0], cases, lines[1:])
 

@@ -134,8 +134,8 @@ def invariants(
         checker = _Checker(session)
         rows: list[dict[str, Any]] = []
         for number in tqdm(range(len(ids)), desc="etviz", unit="prompt", leave=False):
-            for found in _all(checker, session.drivers, ids, number):
-                rows.append({"prompt": number, **found})
+            for row in _all(checker, session.drivers, ids, number):
+                rows.append({"prompt": number, **row})
     return Invariants(pd.DataFrame(rows, columns=list(COLUMNS)))
 
 
@@ -285,9 +285,9 @@ class _Checker:
     def run(self, calls: tuple[Call, ...], *, again: bool = False) -> list[torch.Tensor]:
         known = self._known.get(id(calls))
         if known is None or again:
-            found = self.session.runtime(calls)
-            self._known[id(calls)] = (calls, found)  # keeps the calls, so that their id stays theirs
-            return found
+            logits = self.session.runtime(calls)
+            self._known[id(calls)] = (calls, logits)  # keeps the calls, so that their id stays theirs
+            return logits
         return known[1]
 
     def compare(self, name: str, plain: Way, other: Way, *, twice: bool = False) -> dict[str, Any]:
@@ -326,8 +326,8 @@ class _Checker:
         known = self._noises.get(id(way.calls))
         if known is None:
             waiting = [flatten(call.inputs) for call in way.calls]
-            found = noise_of_logits(self.session.replay, waiting, self.run(way.calls)[0].shape[1])
-            logits = [torch.tensor([[row[0]] for row in call]) for call in found]
+            by_call = noise_of_logits(self.session.replay, waiting, self.run(way.calls)[0].shape[1])
+            logits = [torch.tensor([[row[0]] for row in call]) for call in by_call]
             noises = {at: float(row) for at, (_, row) in _by_position(way, logits).items()}
             known = self._noises[id(way.calls)] = (way.calls, noises)
         return known[1]
@@ -340,8 +340,8 @@ class _Checker:
         for way in (plain, other):
             inputs = [flatten(call.inputs) for call in way.calls]
             counts = [len(call.ids) for call in way.calls]
-            found = values_of(self.session.replay, inputs, way.first)
-            sides.append(_rows_by_module(found, counts[way.first :]))
+            values = values_of(self.session.replay, inputs, way.first)
+            sides.append(_rows_by_module(values, counts[way.first :]))
         for name, (operator, rows) in sides[0].items():
             mine, theirs = rows, sides[1].get(name, ("", {}))[1]
             for at in sorted(set(mine) & set(theirs)):
@@ -358,19 +358,19 @@ def _severity(rmse: float, noise: float) -> float:
 
 
 def _by_position(way: Way, logits: Sequence[torch.Tensor]) -> dict[int, tuple[int, torch.Tensor]]:
-    found: dict[int, tuple[int, torch.Tensor]] = {}
+    by_position: dict[int, tuple[int, torch.Tensor]] = {}
     for number, (call, values) in enumerate(zip(way.calls, logits, strict=True)):
         if number >= way.first:
             for position, row in rows_of(call, values):
-                found.setdefault(position, (number, values[row]))
-    return found
+                by_position.setdefault(position, (number, values[row]))
+    return by_position
 
 
 @question
 def values_of(replay: Replay, calls: Sequence[Sequence[Any]], first: int) -> list[list[list[Any]]]:
     """The last value of each module, for each call from the `first` on: module, operator, value."""
     evaluator = replay.fresh()
-    found: list[list[list[Any]]] = []
+    values: list[list[list[Any]]] = []
     for number, inputs in enumerate(calls):
         last: dict[str, list[Any]] = {}
 
@@ -382,23 +382,23 @@ def values_of(replay: Replay, calls: Sequence[Sequence[Any]], first: int) -> lis
 
         evaluator.run(inputs, seen, replay=False)
         if number >= first:
-            found.append(list(last.values()))
-    return found
+            values.append(list(last.values()))
+    return values
 
 
 def _rows_by_module(
     calls: Sequence[Sequence[Sequence[Any]]], counts: Sequence[int]
 ) -> dict[str, tuple[str, dict[int, torch.Tensor]]]:
-    found: dict[str, tuple[str, dict[int, torch.Tensor]]] = {}
+    by_module: dict[str, tuple[str, dict[int, torch.Tensor]]] = {}
     position = 0
     for call, count in zip(calls, counts, strict=True):
         for name, operator, value in call:
             if value.shape[1] >= count:
-                rows = found.setdefault(name, (operator, {}))[1]
+                rows = by_module.setdefault(name, (operator, {}))[1]
                 rows |= {
                     position + at: value[:1, at].double().flatten()
                     for at in range(count)
                     if value.shape[1] <= 4 * count
                 }
         position += count
-    return found
+    return by_module

@@ -46,7 +46,7 @@ def _measures(reference: torch.Tensor, runtime: torch.Tensor, tokens: Sequence[i
     margin = best[0][:, 0] - runner_up
     shared = reference.topk(top).indices[:, :, None] == runtime.topk(top).indices[:, None, :]
     difference = torch.where(reference == runtime, 0.0, runtime - reference)  # −inf in both is equal
-    found = {
+    measured = {
         "predicted_reference": best[1][:, 0].double(),
         "predicted_runtime": runtime.argmax(1).double(),
         "margin": margin,
@@ -60,7 +60,7 @@ def _measures(reference: torch.Tensor, runtime: torch.Tensor, tokens: Sequence[i
         "max_abs": difference.abs().amax(1),
         "rmse": difference.square().mean(1).sqrt(),
     }
-    return {name: torch.where(usable, values, torch.nan) for name, values in found.items()}
+    return {name: torch.where(usable, values, torch.nan) for name, values in measured.items()}
 
 
 def _two_best(logits: torch.Tensor) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:

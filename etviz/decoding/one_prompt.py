@@ -94,12 +94,12 @@ class _Prompted:
             self.waiting.append(self.driver.step(self.ids, len(self.ids) - 1))
 
     def positions(self) -> list[Position]:
-        found: dict[int, Position] = {}
+        positions: dict[int, Position] = {}
         for at, (call, logits) in enumerate(zip(self.calls, self.outputs, strict=True)):
             for position, row in rows_of(call, logits):
                 if position < len(self.ids) - 1:
-                    found.setdefault(position, Position(at, row, position))
-        return list(found.values())
+                    positions.setdefault(position, Position(at, row, position))
+        return list(positions.values())
 
 
 def rows_of(call: Call, logits: torch.Tensor) -> list[tuple[int, int]]:
@@ -125,15 +125,15 @@ def _from_source(function: Callable[..., Any], source: Sequence[Any], ids: torch
 def _own(function: Own, ids: Sequence[int], vocabulary: int) -> torch.Tensor:
     try:
         with torch.no_grad():
-            found = function(torch.tensor([list(ids)]))
+            logits = function(torch.tensor([list(ids)]))
     except Exception as error:
         raise UsageError(f"reference: it fails on {len(ids)} ids: {type(error).__name__}: {error}") from error
-    found = getattr(found, "logits", found)
-    if not isinstance(found, torch.Tensor) or not found.is_floating_point():
-        raise UsageError(f"reference: it must return logits, found {type(found).__name__}")
-    rows = found.detach().float().reshape(-1, found.shape[-1])
+    logits = getattr(logits, "logits", logits)
+    if not isinstance(logits, torch.Tensor) or not logits.is_floating_point():
+        raise UsageError(f"reference: it must return logits, found {type(logits).__name__}")
+    rows = logits.detach().float().reshape(-1, logits.shape[-1])
     if rows.shape != (len(ids), vocabulary):
         raise UsageError(
-            f"reference: expected logits of {len(ids)} positions and {vocabulary} tokens, found {list(found.shape)}"
+            f"reference: expected logits of {len(ids)} positions and {vocabulary} tokens, found {list(logits.shape)}"
         )
     return rows

@@ -60,8 +60,8 @@ class PortCard:
         The comparison of original and port.
     """
 
-    def __init__(self, title: str, table: pd.DataFrame, found: Parity) -> None:
-        self.title, self.table, self.parity = title, table, found
+    def __init__(self, title: str, table: pd.DataFrame, parity: Parity) -> None:
+        self.title, self.table, self.parity = title, table, parity
 
     @property
     def first(self) -> str | None:
@@ -179,10 +179,10 @@ def port_card(
     >>> print(card.to_markdown())  # doctest: +SKIP
     """
     words = tokenizer_of(tokenizer)
-    found = listed(prompt)
-    if len(found) != 1:
-        raise UsageError(f"prompt must be one prompt, found {len(found)}")
-    ids = words.ids(found[0], 0)
+    prompts = listed(prompt)
+    if len(prompts) != 1:
+        raise UsageError(f"prompt must be one prompt, found {len(prompts)}")
+    ids = words.ids(prompts[0], 0)
     with Scratch() as scratch:
         driver = of_module(model, len(ids)) if driver is None else driver  # whose arguments the eager model takes too
         session = open_session(copy.deepcopy(model), [ids], 0, driver, Path(scratch), None, strict, timeout, lowering)
@@ -211,8 +211,8 @@ def port_card(
 
 def _noise(replay: Replay, calls: Sequence[Call], vocabulary: int, *, floating: bool) -> torch.Tensor:
     inputs = [flatten(call.inputs) for call in calls]
-    found = noise_of_logits(replay, inputs, vocabulary, floating=floating)
-    return _rows(calls, [torch.tensor([[row[0]] for row in call]) for call in found]).flatten()
+    noises = noise_of_logits(replay, inputs, vocabulary, floating=floating)
+    return _rows(calls, [torch.tensor([[row[0]] for row in call]) for call in noises]).flatten()
 
 
 def _eager(model: torch.nn.Module, calls: Sequence[Call]) -> torch.Tensor:
@@ -226,11 +226,11 @@ def _eager(model: torch.nn.Module, calls: Sequence[Call]) -> torch.Tensor:
 
 
 def _rows(calls: Sequence[Call], logits: Sequence[torch.Tensor]) -> torch.Tensor:
-    found = {}
+    rows = {}
     for call, values in zip(calls, logits, strict=True):
         for position, row in rows_of(call, values):
-            found.setdefault(position, values[row])
-    return torch.stack([found[position] for position in sorted(found)])
+            rows.setdefault(position, values[row])
+    return torch.stack([rows[position] for position in sorted(rows)])
 
 
 @question
@@ -240,14 +240,14 @@ def stage_logits(replay: Replay, calls: Sequence[Sequence[Any]]) -> list[list[An
     if replay.fresh_float is not None:
         named = {"quantized" if name == "exported" else name: make for name, make in makers.items()}
         makers = {"exported": replay.fresh_float} | named
-    found = []
+    rows = []
     for name, make in makers.items():
         try:
             evaluator = make() if name == "lowered" else ProgramForm.of(make()).fresh()
-            found.append([name, [logits_of(evaluator.run(inputs, replay=False)) for inputs in calls], ""])
+            rows.append([name, [logits_of(evaluator.run(inputs, replay=False)) for inputs in calls], ""])
         except EtvizError as error:
-            found.append([name, [], str(error)])
-    return found
+            rows.append([name, [], str(error)])
+    return rows
 
 
 def _table(
@@ -271,10 +271,10 @@ def _table(
         if decode is not None:
             row["wer"] = word_error_rate(said, decode(stage.logits.argmax(1).tolist()))
         if before is not None and before.logits is not None:
-            found = measures(before.logits, stage.logits, best.tolist())
+            known = measures(before.logits, stage.logits, best.tolist())
             floats = True in noise and before.name in _FLOATS
-            ratios = (torch.from_numpy(found["rmse"]) / noise[floats].double()).nan_to_num(0.0, math.inf)
-            row |= {"against": before.name, "kl": float(found["kl"].mean()), "max_abs": float(found["max_abs"].max())}
+            ratios = (torch.from_numpy(known["rmse"]) / noise[floats].double()).nan_to_num(0.0, math.inf)
+            row |= {"against": before.name, "kl": float(known["kl"].mean()), "max_abs": float(known["max_abs"].max())}
             row["severity"] = float(ratios.max())
             row["differs"] = row["severity"] >= THRESHOLD
         if stage.name == "eager":

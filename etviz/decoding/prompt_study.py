@@ -67,9 +67,9 @@ class PromptStudy:
         ``faulty_flips`` (which noise does not explain), and ``first_fault`` (the step, NA without one). With the task
         ``wer`` also ``words``, ``errors``, ``wer`` and ``wer_reference`` of `Decode.transcripts`.
         """
-        found = pd.concat([frame for _, frame in self._store.runs(["input", *self._task.columns])])
-        found = found.set_index("input")[list(self._task.columns)]
-        return found.astype({name: "Int64" for name in _WHOLE if name in found})
+        runs = pd.concat([frame for _, frame in self._store.runs(["input", *self._task.columns])])
+        runs = runs.set_index("input")[list(self._task.columns)]
+        return runs.astype({name: "Int64" for name in _WHOLE if name in runs})
 
     @property
     def statistics(self) -> pd.DataFrame:
@@ -79,11 +79,11 @@ class PromptStudy:
         """
         rows = self.inputs[self.inputs["status"] == COMPARED]
         names = ("kl", "perplexity")
-        found = [with_errors(rows[name].to_numpy(float), {name: lambda values: values.mean(0)}) for name in names]
+        frames = [with_errors(rows[name].to_numpy(float), {name: lambda values: values.mean(0)}) for name in names]
         if self._task.name == "wer":
             both = rows[["errors", "words"]].to_numpy(float)
-            found.append(with_errors(both, {"wer": lambda values: values[..., 0].sum(0) / values[..., 1].sum(0)}))
-        return pd.concat(found)
+            frames.append(with_errors(both, {"wer": lambda values: values[..., 0].sum(0) / values[..., 1].sum(0)}))
+        return pd.concat(frames)
 
     def worst_inputs(self, n: int = 5, by: str = "") -> pd.DataFrame:
         """Rows of `inputs`, largest first; `UsageError` if `by` is no column of numbers."""
@@ -140,11 +140,11 @@ class TokenTask:
         return {name: value for name, value in self.some(prompts).items() if name not in _SPOKEN}
 
     def some(self, prompts: Sequence[int]) -> dict[str, Any]:
-        found = dict(self.options)
+        options = dict(self.options)
         for name in _EACH:
-            if isinstance(found.get(name), (list, tuple)):
-                found[name] = [found[name][at] for at in prompts]
-        return found
+            if isinstance(options.get(name), (list, tuple)):
+                options[name] = [options[name][at] for at in prompts]
+        return options
 
     def __call__(self, **options: Any) -> TokenTask:
         return replace(self, options={**self.options, **options})
@@ -191,7 +191,7 @@ class TokenTask:
         self, store: Store, subject: Subject, ids: Sequence[list[int]], executor: Executor | int | str | None
     ) -> None:
         each = [self.some([at]) for at in range(len(ids))]
-        contents = [_content(found, own) for found, own in zip(ids, each, strict=True)]
+        contents = [_content(item, own) for item, own in zip(ids, each, strict=True)]
         done = set(store.done())
         for at in done:
             check_same(store, at, {at: contents[at]} if at < len(ids) else {})

@@ -118,26 +118,26 @@ class Decode(Shown):
 
         `UsageError` if the log would be too large; `ExecutionError` if the run fails.
         """
-        found = self._session.encoder
-        if found is None:
+        heard = self._session.encoder
+        if heard is None:
             return None
-        what = f"the encoder's {_times(len(found.sources), 'execution')} have to be logged"
-        return self._logged(found.subject, found.sources, f"{found.subject.title}, encoder", what, "Give fewer sources")
+        what = f"the encoder's {_times(len(heard.sources), 'execution')} have to be logged"
+        return self._logged(heard.subject, heard.sources, f"{heard.subject.title}, encoder", what, "Give fewer sources")
 
     def compute_noise(self) -> None:
         """Measure the noise of the logits, unless it is known; `PairingError` if the reference can't be evaluated."""
-        found = []
+        items = []
         with tqdm(total=len(self.sequences), desc="noise", unit="prompt", leave=False, delay=1) as bar:
 
             def step(done: int, total: int) -> None:
-                bar.update(round(len(found) + done / total, 2) - bar.n)
+                bar.update(round(len(items) + done / total, 2) - bar.n)
 
             for item in self.sequences:
                 calls = [flatten(call.inputs) for call in item.calls]
                 given = calls, item.runtime.shape[1], item.peak
                 noise = item.noise or noise_of_logits(self._session.replay, *given, step)
-                found.append(replace(item, noise=noise))
-        self.sequences = tuple(found)
+                items.append(replace(item, noise=noise))
+        self.sequences = tuple(items)
         self.__dict__.pop("_steps", None)
 
     @cached_property
@@ -275,17 +275,17 @@ class Decode(Shown):
         replay = None if self.encoder is None else self.encoder.analysis.findings.compared.replay
         if replay is None or self._session.encoder is None or self._foreign:
             return pd.Series(dtype="float64")
-        found: list[float] = []
+        divergences: list[float] = []
         for number, outputs in enumerate(outputs_of(replay, self._session.encoder.sources)):
             driver, item = self._session.make(number, outputs), self.sequences[number]
             exact = logits_of_calls(
                 self._session.replay, [flatten(driver.call(call.ids, call.position).inputs) for call in item.calls]
             )
             rows = torch.stack([exact[place.call][place.row] for place in item.positions])
-            found += measures(rows, item.reference, [item.ids[place.position + 1] for place in item.positions])[
+            divergences += measures(rows, item.reference, [item.ids[place.position + 1] for place in item.positions])[
                 "kl"
             ].tolist()
-        return pd.Series(found, dtype="float64")
+        return pd.Series(divergences, dtype="float64")
 
     def transcripts(
         self,
@@ -441,13 +441,13 @@ class Decode(Shown):
         PairingError
             If the reference can't be evaluated.
         """
-        found = self.attribute(step, prompt)
-        found.insert(1, "step", found["run"] if not self._session.driver.stateless else step)
-        no_cause = (found["introduced_severity"] < THRESHOLD) | (found["share"] == 0)
-        found = found.iloc[no_cause.to_numpy().argsort(kind="stable")]
+        causes = self.attribute(step, prompt)
+        causes.insert(1, "step", causes["run"] if not self._session.driver.stateless else step)
+        no_cause = (causes["introduced_severity"] < THRESHOLD) | (causes["share"] == 0)
+        causes = causes.iloc[no_cause.to_numpy().argsort(kind="stable")]
         said = "Noise explains the shift of this step. " if self._explained(prompt, step) else ""
-        found.attrs["sentence"] = said + _said(found, step)
-        return found
+        causes.attrs["sentence"] = said + _said(causes, step)
+        return causes
 
     def attribute(self, step: int, prompt: int, progress: Progress | None = None) -> pd.DataFrame:
         """As `why`; shows the shares in the view."""
@@ -479,18 +479,18 @@ class Decode(Shown):
         """
         sequence, at = self._compared(step, prompt)
         inspection = self.at(step, prompt)
-        found = inspection.what_if(rows)
+        replaced = inspection.what_if(rows)
         run = 0 if self._session.driver.stateless else step
-        if run not in found.runs:
+        if run not in replaced.runs:
             raise UsageError(f"the rows change nothing at step {step}: they belong to other calls")
-        each, number = len(found.outputs) // len(found.runs), found.runs.index(run)
-        now = logits_of(found.outputs[each * number : each * (number + 1)])[sequence.positions[at].row]
+        each, number = len(replaced.outputs) // len(replaced.runs), replaced.runs.index(run)
+        now = logits_of(replaced.outputs[each * number : each * (number + 1)])[sequence.positions[at].row]
         sides = sequence.reference[at], sequence.runtime[at], now
         tokens = [int(logits.argmax()) for logits in sides]
         before, after = (float(measures(sides[0][None], logits[None], [0])["kl"][0]) for logits in sides[1:])
         texts = [self._tokenizer.text(token) for token in tokens]
         return TokenWhatIf(
-            step, found.names, (texts[0], texts[1], texts[2]), (tokens[0], tokens[1], tokens[2]), before, after
+            step, replaced.names, (texts[0], texts[1], texts[2]), (tokens[0], tokens[1], tokens[2]), before, after
         )
 
     def cache_at(self, step: int, prompt: int = 0) -> pd.DataFrame:
@@ -499,12 +499,12 @@ class Decode(Shown):
         replay = self.at(step, prompt).analysis.findings.compared.replay
         if replay is None:
             raise UsageError("there is no reference that could run again, so its cache is not known; see summary()")
-        found = table(caches(replay, [(call.position, len(call.ids)) for call in calls]))
-        found.insert(0, "prompt", prompt)
-        first = first_beyond(found)
-        found.attrs["first"] = None if first is None else first.to_dict()
-        found.attrs["note"] = _about_cache(found, first)
-        return found
+        entries = table(caches(replay, [(call.position, len(call.ids)) for call in calls]))
+        entries.insert(0, "prompt", prompt)
+        first = first_beyond(entries)
+        entries.attrs["first"] = None if first is None else first.to_dict()
+        entries.attrs["note"] = _about_cache(entries, first)
+        return entries
 
     @property
     def cache(self) -> pd.DataFrame:
@@ -534,10 +534,10 @@ class Decode(Shown):
 
     def _compared(self, step: int, prompt: int) -> tuple[Decoded, int]:
         sequence = self._sequence(step, prompt)
-        found = [at for at, item in enumerate(sequence.positions) if item.call == step]
-        if not found:
+        places = [at for at, item in enumerate(sequence.positions) if item.call == step]
+        if not places:
             raise UsageError(f"step {step} of prompt {prompt} has no logits that were compared")
-        return sequence, found[-1]
+        return sequence, places[-1]
 
     def _row(self, prompt: int, step: int) -> pd.Series[Any]:
         return self._steps.query("prompt == @prompt and step == @step").iloc[-1]

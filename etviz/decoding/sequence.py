@@ -55,24 +55,24 @@ class Decoded:
 
     def table(self, prompt: int, tokenizer: Tokenizer) -> pd.DataFrame:
         tokens = [self.ids[item.position + 1] for item in self.positions]
-        found = pd.DataFrame(measures(self.reference, self.runtime, tokens))
-        found["prompt"] = prompt
-        found["step"] = [item.call for item in self.positions]
-        found["position"] = [item.position for item in self.positions]
-        found["token"] = tokens
-        found["text"] = [tokenizer.text(token) for token in tokens]
-        found["generated"] = found["position"] + 1 >= self.prompted
-        known = found["kl"].notna()
+        table = pd.DataFrame(measures(self.reference, self.runtime, tokens))
+        table["prompt"] = prompt
+        table["step"] = [item.call for item in self.positions]
+        table["position"] = [item.position for item in self.positions]
+        table["token"] = tokens
+        table["text"] = [tokenizer.text(token) for token in tokens]
+        table["generated"] = table["position"] + 1 >= self.prompted
+        known = table["kl"].notna()
         for name in ("predicted_reference", "predicted_runtime"):
-            found[name] = found[name].fillna(-1).astype("int64")
-        found["rank"] = found["rank"].astype("Int64")
-        found["agrees"] = known & (found["predicted_reference"] == found["predicted_runtime"])
+            table[name] = table[name].fillna(-1).astype("int64")
+        table["rank"] = table["rank"].astype("Int64")
+        table["agrees"] = known & (table["predicted_reference"] == table["predicted_runtime"])
         each, pairs = self.noise_of_rows()
-        found["margin_noise"] = pairs
-        within = found["margin_shift"].abs() <= THRESHOLD * found["margin_noise"]
-        found["explained"] = within.astype("boolean").mask(~known | found["margin_noise"].isna())
-        found["severity"] = _severity(found["rmse"], pd.Series(each, dtype="float64"))
-        return found[list(COLUMNS)]
+        table["margin_noise"] = pairs
+        within = table["margin_shift"].abs() <= THRESHOLD * table["margin_noise"]
+        table["explained"] = within.astype("boolean").mask(~known | table["margin_noise"].isna())
+        table["severity"] = _severity(table["rmse"], pd.Series(each, dtype="float64"))
+        return table[list(COLUMNS)]
 
     def noise_of_rows(self) -> tuple[list[float], list[float]]:
         if not self.noise:

@@ -23,11 +23,11 @@ def word_errors(reference: str, text: str) -> tuple[int, int]:
 
     The edit distance of V. I. Levenshtein (1966), over words.
     """
-    wanted, found = reference.split(), text.split()
-    row = list(range(len(found) + 1))
+    wanted, given = reference.split(), text.split()
+    row = list(range(len(given) + 1))
     for at, word in enumerate(wanted, 1):
         diagonal, row[0] = row[0], at
-        for place, other in enumerate(found, 1):
+        for place, other in enumerate(given, 1):
             diagonal, row[place] = row[place], min(diagonal + (word != other), row[place] + 1, row[place - 1] + 1)
     return row[-1], len(wanted)
 
@@ -60,8 +60,8 @@ def transcripts(
         raise UsageError(f"expected must be a list with the text of each of the {len(sequences)} prompts")
 
     def text(ids: list[int]) -> str:
-        found = str(decode(ids))
-        return " ".join((normalize(found) if normalize is not None else found).split())
+        words = str(decode(ids))
+        return " ".join((normalize(words) if normalize is not None else words).split())
 
     rows: list[list[Any]] = []
     for number, found in enumerate(sequences):
@@ -84,22 +84,22 @@ def _ended(ids: Sequence[int], stops: Collection[int]) -> list[int]:
     return list(ids[:end])
 
 
-def _runtime_ids(session: Session, number: int, found: Decoded, own: Own | None, stops: Collection[int]) -> list[int]:
+def _runtime_ids(session: Session, number: int, decoded: Decoded, own: Own | None, stops: Collection[int]) -> list[int]:
     """The tokens that the runtime prefers.
 
     The reference drafts a continuation; the runtime runs it in one execution, and its first other token begins the
     next draft.
     """
-    prompt, length, size = found.ids[: found.prompted], len(found.ids), len(found.calls[0].ids)
+    prompt, length, size = decoded.ids[: decoded.prompted], len(decoded.ids), len(decoded.calls[0].ids)
     ids: list[int] = list(prompt)
     while True:
-        best = torch.nan_to_num(found.runtime, -torch.inf).argmax(1).tolist()
-        after = [(item.position + 1, token) for item, token in zip(found.positions, best, strict=True)]
-        flips = [(at, token) for at, token in after if at >= len(ids) and token != found.ids[at]]
-        at, token = min(flips, default=(len(found.ids), -1))
-        ids = [*found.ids[:at], *([token] if flips else [])]
+        best = torch.nan_to_num(decoded.runtime, -torch.inf).argmax(1).tolist()
+        after = [(item.position + 1, token) for item, token in zip(decoded.positions, best, strict=True)]
+        flips = [(at, token) for at, token in after if at >= len(ids) and token != decoded.ids[at]]
+        at, token = min(flips, default=(len(decoded.ids), -1))
+        ids = [*decoded.ids[:at], *([token] if flips else [])]
         said = _ended(ids[len(prompt) :], stops)
         if not flips or len(ids) == length or len(said) < len(ids) - len(prompt):
             return said
         fed = ids[len(prompt) :]
-        found = decode_one(session, number, prompt, length - len(prompt), size, own, fed=fed, stops=stops)
+        decoded = decode_one(session, number, prompt, length - len(prompt), size, own, fed=fed, stops=stops)

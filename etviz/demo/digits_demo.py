@@ -188,8 +188,8 @@ def _load(program: Path, run: Path, inputs: Sequence[Any]) -> Inspection:
     )
 
 
-def _without(runs: Inspection, row: int, found: Inspection) -> torch.Tensor:
-    culprit, gaps = found.gaps.loc[row], runs.gaps
+def _without(runs: Inspection, row: int, planted: Inspection) -> torch.Tensor:
+    culprit, gaps = planted.gaps.loc[row], runs.gaps
     same = (gaps["instruction"] == culprit["instruction"]) & (gaps["output"] == culprit["output"])
     return torch.cat([runs.what_if(int(index)).outputs[0] for index in gaps.index[same]])
 

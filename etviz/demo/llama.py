@@ -26,8 +26,8 @@ _LENGTH, _BATCH, _RATE = 64, 16, 8e-3
 def docstrings() -> str:
     modules = (argparse, json, logging, inspect, functools)
     documented = [item for module in modules for item in [module, *vars(module).values()]]
-    found = "\n".join(sorted({inspect.getdoc(item) or "" for item in documented}))
-    return found.encode("ascii", "ignore").decode()
+    text = "\n".join(sorted({inspect.getdoc(item) or "" for item in documented}))
+    return text.encode("ascii", "ignore").decode()
 
 
 class Characters:

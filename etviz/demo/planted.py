@@ -34,7 +34,7 @@ def plant(model: DigitsNet, pte: Path, target: Path) -> None:
 
 def replace_once(pte: Path, target: Path, right: np.ndarray, wrong: np.ndarray, what: str) -> None:
     content = pte.read_bytes()
-    found = content.count(right.tobytes())
-    if found != 1:
-        raise ArtifactError(pte, f"{what} in it {found} times", found=found, expected=1)
+    times = content.count(right.tobytes())
+    if times != 1:
+        raise ArtifactError(pte, f"{what} in it {times} times", found=times, expected=1)
     write_file(target, "the program with the planted fault", content.replace(right.tobytes(), wrong.tobytes()))

@@ -47,8 +47,8 @@ class AffineOperator:
         self._function = _FUNCTIONS[target]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        found = self._function(*args, **kwargs)
-        return operator_of(self._target)(*args, **kwargs) if found is None else found
+        result = self._function(*args, **kwargs)
+        return operator_of(self._target)(*args, **kwargs) if result is None else result
 
 
 def _choose(

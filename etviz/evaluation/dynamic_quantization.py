@@ -108,12 +108,12 @@ def steps(
     difference; None if that is 0 or not finite.
     """
     plain = call(grids.without, args)
-    found = list(map(step, outputs, plain))
-    if any(_lies_on_grid(value, own) for value, own in zip(outputs, found, strict=True)):
+    own_steps = list(map(step, outputs, plain))
+    if any(_lies_on_grid(value, own) for value, own in zip(outputs, own_steps, strict=True)):
         others = map(step, call(grids.other, args), plain)
-        pairs = zip(found, others, strict=True)
-        found = [max(own or 0.0, (other or 0.0) / OTHER) or None for own, other in pairs]
-    return found
+        pairs = zip(own_steps, others, strict=True)
+        own_steps = [max(own or 0.0, (other or 0.0) / OTHER) or None for own, other in pairs]
+    return own_steps
 
 
 def step(value: Any, plain: Any) -> float | None:

@@ -361,15 +361,15 @@ class Evaluator(GraphInterpreter):
             logged = tuple(logged is not None for logged in value.runtime or ())
             scope.chains[node.name] = Chain((*before, node) if missing else before, perturbed, logged, plain)
         elif plain is not None:
-            found = map(dynamic.step, flat_values(value.local), flat_values(plain))
+            steps = map(dynamic.step, flat_values(value.local), flat_values(plain))
             own = value.steps or [None] * len(value.runtime or ())
-            value.steps = [max(a or 0.0, b or 0.0) or None for a, b in zip(found, own, strict=True)]
+            value.steps = [max(a or 0.0, b or 0.0) or None for a, b in zip(steps, own, strict=True)]
             value.note = value.note or dynamic.note(graph)
 
     def _perturbed(self, graph: Graph, node: Node, value: Any, scope: Scope) -> tuple[Any, ...]:
         if not self.limits.has_room(len(self.roundings) * nbytes(value)):
             return ()
-        found = []
+        results = []
         local, chains = scope.local or {}, scope.chains
         for at, rounding in enumerate(self.roundings):
 
@@ -378,11 +378,13 @@ class Evaluator(GraphInterpreter):
                 return chain.perturbed[at] if chain is not None and chain.perturbed else self.look_up(local, leaf)
 
             try:
-                found.append(self.again(graph, node, map_arg(node.args, other), map_arg(node.kwargs, other), rounding))
+                results.append(
+                    self.again(graph, node, map_arg(node.args, other), map_arg(node.kwargs, other), rounding)
+                )
             except Exception:  # an operator may fail on perturbed values in its own way
                 logger.debug("%s has no perturbed value", node.name, exc_info=True)
                 return ()
-        return tuple(found)
+        return tuple(results)
 
     def _plain(self, graph: Graph, node: Node, scope: Scope) -> Any:
         local, chains = scope.local or {}, scope.chains
@@ -592,9 +594,9 @@ def check_result(node: Node, value: Any) -> None:
             continue
         known = all(isinstance(a, str) or a == b for a, b in zip(meta.shape, shape, strict=False))
         if len(shape) != len(meta.shape) or not known or str(item.dtype) != f"torch.{meta.dtype}":
-            found, told = f"{item.dtype} {list(shape)}", f"torch.{meta.dtype} {list(meta.shape)}"
+            computed, told = f"{item.dtype} {list(shape)}", f"torch.{meta.dtype} {list(meta.shape)}"
             raise PairingError(
-                f"The reference of {node.name} ({node.target}) is {found}, the program says {told}",
+                f"The reference of {node.name} ({node.target}) is {computed}, the program says {told}",
                 "give the files of one program",
             )
 

@@ -108,8 +108,8 @@ def _function(target: str) -> Any:
     in_place = name.endswith("_") and is_admitted(f"{library}.{name[:-1]}.{overload}")
     if library == "dim_order_ops":
         importlib.import_module("executorch.exir")  # registers them
-    found = operator_of(target) if in_place or library == "dim_order_ops" else resolve(target)
-    return found.overload if isinstance(found, Operator) else found
+    function = operator_of(target) if in_place or library == "dim_order_ops" else resolve(target)
+    return function.overload if isinstance(function, Operator) else function
 
 
 def _plain(name: str) -> str:

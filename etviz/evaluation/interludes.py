@@ -55,8 +55,8 @@ class Interlude:
     exchange: Exchange = field(default_factory=Exchange)
 
     def there(self, state: State) -> State:
-        found = {theirs: state[name] for theirs, name in self.names.items() if name in state}
-        return found | {name: state[name] for name in self.exchange.takes.values() if name in state}
+        renamed = {theirs: state[name] for theirs, name in self.names.items() if name in state}
+        return renamed | {name: state[name] for name in self.exchange.takes.values() if name in state}
 
     def leave(self, state: State, theirs: State) -> None:
         state |= {name: theirs[target] for target, name in self.names.items() if target in theirs}

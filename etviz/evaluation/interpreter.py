@@ -166,12 +166,12 @@ class GraphInterpreter(ABC):
         return args.reads + kwargs.reads
 
     def _kept(self, target: str) -> torch.Tensor:
-        found = self.prepared.small.get(target)
-        if found is None:
-            found = weight_of(self.constants, target)
-            if found.nbytes <= _SMALL:
-                self.prepared.small[target] = found
-        return found
+        weight = self.prepared.small.get(target)
+        if weight is None:
+            weight = weight_of(self.constants, target)
+            if weight.nbytes <= _SMALL:
+                self.prepared.small[target] = weight
+        return weight
 
     def constant(self, tag: Tag) -> Any:
         return constant(tag.kind, tag.value)

@@ -130,8 +130,8 @@ def _custom_quantized_sdpa(
 ) -> torch.Tensor:
     grids = q_zero_points, q_scales, k_zero_points, k_scales, v_zero_points, v_scales
     q, k, v = off_grids((query, key, value), grids, second=is_seq_at_dim_2)
-    found = attend(q, k, v, start_pos, attn_mask, causal=is_causal, scale=scale)
-    return found.transpose(1, 2) if is_seq_at_dim_2 else found
+    attended = attend(q, k, v, start_pos, attn_mask, causal=is_causal, scale=scale)
+    return attended.transpose(1, 2) if is_seq_at_dim_2 else attended
 
 
 def off_grids(values: Sequence[torch.Tensor], grids: Sequence[Any], *, second: bool) -> list[torch.Tensor]:
@@ -140,8 +140,8 @@ def off_grids(values: Sequence[torch.Tensor], grids: Sequence[Any], *, second: b
     `grids` are zero points and scales.
     """
     pairs = zip(values, grids[1::2], grids[::2], strict=True)
-    found = [_dequantized(*pair) for pair in pairs]
-    return [item.transpose(1, 2) for item in found] if second else found
+    plain = [_dequantized(*pair) for pair in pairs]
+    return [item.transpose(1, 2) for item in plain] if second else plain
 
 
 def reads_grids(target: str) -> bool:
@@ -183,8 +183,8 @@ def _sdpa_with_kv_cache(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     keys, values = _update_cache(key, key_cache, start_pos), _update_cache(value, value_cache, start_pos)
     used = start_pos + seq_len
-    found = attend(query, keys[:, :used], values[:, :used], start_pos, attn_mask, causal=is_causal, scale=scale)
-    return found, keys, values
+    attended = attend(query, keys[:, :used], values[:, :used], start_pos, attn_mask, causal=is_causal, scale=scale)
+    return attended, keys, values
 
 
 _BLOCKS_OF_28: Final = (
@@ -221,15 +221,15 @@ def _gated_delta_rule(
     initial_state: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """``S ← g·S + k βᵀ(v − (g·S)ᵀ k)``, ``o = Sᵀ q`` for one step after the other (Yang et al., 2024)."""
-    state, found = initial_state, list[torch.Tensor]()
+    state, outputs = initial_state, list[torch.Tensor]()
     gates = decay.unsqueeze(-1).expand_as(key) if decay.dim() == 3 else decay
     shared = query.shape[1] // key.shape[1]
     for at in range(query.shape[2]):
         k, v, gate = key[:, :, at, :, None], value[:, :, at, None], gates[:, :, at, :, None]
         state = state * gate
         state = state + k * ((v - (state * k).sum(2, keepdim=True)) * beta[:, :, at, None, None])
-        found.append((state.repeat_interleave(shared, 1) * query[:, :, at, :, None]).sum(2))
-    return torch.stack(found, 2), state
+        outputs.append((state.repeat_interleave(shared, 1) * query[:, :, at, :, None]).sum(2))
+    return torch.stack(outputs, 2), state
 
 
 def _copied(*values: torch.Tensor) -> Any:

@@ -120,10 +120,10 @@ def sizes(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any
     family = _FAMILIES.get(name)
     if family is not None:
         given = by_position(node.target, args, kwargs)[0]
-        found = family(given, values, call, node.target)
+        own_sizes = family(given, values, call, node.target)
     else:
-        found = _elementwise(node.target, args, kwargs, values, call)
-    return [_finite(size, item) for size, item in zip(found, values, strict=True)]
+        own_sizes = _elementwise(node.target, args, kwargs, values, call)
+    return [_finite(size, item) for size, item in zip(own_sizes, values, strict=True)]
 
 
 def _finite(size: torch.Tensor | None, value: Any) -> torch.Tensor | None:
@@ -213,11 +213,11 @@ def _repeated(terms: torch.Tensor, *, partial: bool = False) -> torch.Tensor:
     if has_further_axis(terms):
         return in_memory(functools.partial(_repeated, partial=partial), terms)
     bits = max(2, (4 * count - 1).bit_length())
-    found = terms.new_empty(terms.shape[:-1])
+    squares = terms.new_empty(terms.shape[:-1])
     if bool(torch.isfinite(terms.sum())) and repeated(
-        terms.data_ptr(), found.numel(), count, bits, partial, found.data_ptr()
+        terms.data_ptr(), squares.numel(), count, bits, partial, squares.data_ptr()
     ):
-        return found
+        return squares
     errors, keys = terms, terms.view(torch.int64)
     if partial:
         errors = terms.cumsum(-1)
@@ -419,10 +419,10 @@ def _layer_norm(args: Sequence[Any], values: Sequence[Any], call: Call, target: 
     rows, value = x.double().reshape(-1, count), values[0].double().reshape(-1, count)
     scale = weight.double().reshape(1, count) if isinstance(weight, torch.Tensor) else 1.0
     eps = EPS[str(x.dtype).removeprefix("torch.")] if eps is None else eps
-    found = _normalized(rows, eps, scale, value, _unit(values[0]), passes=2, mean="layer" in target)
+    normalized = _normalized(rows, eps, scale, value, _unit(values[0]), passes=2, mean="layer" in target)
     each: list[torch.Tensor | None] = [
-        found[0].reshape(x.shape),
-        *(item.reshape(values[-1].shape) for item in found[1:] if len(values) > 1),
+        normalized[0].reshape(x.shape),
+        *(item.reshape(values[-1].shape) for item in normalized[1:] if len(values) > 1),
     ]
     return each if "layer" in target else [each[0], *each[2:]][: len(values)]
 
@@ -437,11 +437,11 @@ def _group_norm(args: Sequence[Any], values: Sequence[Any], call: Call, target: 
     if isinstance(args[1], torch.Tensor):
         along = [1, -1, *[1] * (x.ndim - 2)] if group else [-1, *[1] * (x.ndim - 1)]
         scale = args[1].double().reshape(along).expand(x.shape).reshape(count, -1)
-    found = _normalized(x.reshape(count, -1), eps, scale, value.reshape(count, -1), _unit(values[0]), passes=1)
-    size = found[0].reshape(x.shape)
+    normalized = _normalized(x.reshape(count, -1), eps, scale, value.reshape(count, -1), _unit(values[0]), passes=1)
+    size = normalized[0].reshape(x.shape)
     return [
         size if group else size.transpose(0, 1),
-        *(a.reshape(b.shape) for a, b in zip(found[1:], values[1:], strict=False)),
+        *(a.reshape(b.shape) for a, b in zip(normalized[1:], values[1:], strict=False)),
     ]
 
 
@@ -508,7 +508,7 @@ def _recurrence(args: Sequence[Any], values: Sequence[Any], call: Call, target: 
     query, key, value, decay, beta, state = (item.double() for item in args)
     gates = decay.unsqueeze(-1).expand_as(key) if decay.dim() == 3 else decay
     shared, terms, columns = query.shape[1] // key.shape[1], key.shape[-1], value.shape[-1]
-    spread, found = torch.zeros(*state.shape[:2], terms, terms, dtype=state.dtype), list[torch.Tensor]()
+    spread, squares = torch.zeros(*state.shape[:2], terms, terms, dtype=state.dtype), list[torch.Tensor]()
     one = torch.eye(terms, dtype=state.dtype)
     for at in range(key.shape[2]):
         k, gate, rate = key[:, :, at, :, None], gates[:, :, at, :, None], beta[:, :, at, None, None]
@@ -524,9 +524,9 @@ def _recurrence(args: Sequence[Any], values: Sequence[Any], call: Call, target: 
         spread = through @ spread @ through.mT + own * (k @ k.mT) + torch.diag_embed(rounded)
         q, seen = query[:, :, at, :, None], state.repeat_interleave(shared, 1)
         inherited = (q * (spread.repeat_interleave(shared, 1) @ q)).sum(2)
-        found.append(inherited / columns + sum_size(terms, (seen * q).square().sum(2), (seen * q).sum(2)))
+        squares.append(inherited / columns + sum_size(terms, (seen * q).square().sum(2), (seen * q).sum(2)))
     rows = spread.diagonal(dim1=-2, dim2=-1).unsqueeze(-1) / columns
-    return [torch.stack(found, 2).sqrt(), rows.sqrt().expand_as(state)]
+    return [torch.stack(squares, 2).sqrt(), rows.sqrt().expand_as(state)]
 
 
 def _logsumexp(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
@@ -555,12 +555,12 @@ def _chosen(target: str, args: Sequence[Any], kwargs: Mapping[str, Any], values:
     Where kernels choose by another rule, the distance to their grid is added.
     """
     others = flat_values(as_kernels_choose(target, args, kwargs, list(values)))
-    found: Sizes = []
+    chosen: Sizes = []
     for value, other in zip(values, others, strict=True):
         half = half_ulp(value)
         own = value.double().abs() * EPS["float32"] / half if half else torch.tensor(12**-0.5)
-        found.append((own.square() + ((other.double() - value.double()) / (half or 1.0)).square()).sqrt())
-    return found
+        chosen.append((own.square() + ((other.double() - value.double()) / (half or 1.0)).square()).sqrt())
+    return chosen
 
 
 def _elementwise(
@@ -698,12 +698,12 @@ def _independent(value: torch.Tensor, squares: torch.Tensor) -> float:
         part = sizes[:count].double()
         keys = values[:count].double() + part * math.pi
         _, groups = torch.unique(torch.nan_to_num(keys), return_inverse=True)
-        found = independent(torch.zeros_like(part).scatter_add_(0, groups, part))
-        if found >= independent(part) / 2:
+        grouped = independent(torch.zeros_like(part).scatter_add_(0, groups, part))
+        if grouped >= independent(part) / 2:
             return plain
         if len(part) == len(sizes):
             break
-    return min(plain, found)
+    return min(plain, grouped)
 
 
 class Sizing:
@@ -740,9 +740,9 @@ def noise_of(
     Where the `runtime` chose other indices of equal elements, their distance is the noise.
     """
     values = flat_values(value)
-    found = sizes(node, args, kwargs, value, call)
+    own_sizes = sizes(node, args, kwargs, value, call)
     given = by_position(node.target, args, kwargs)[0] if kwargs else args
-    noises = [by_law(*pair, _together(node, given, values)) for pair in zip(values, found, strict=True)]
+    noises = [by_law(*pair, _together(node, given, values)) for pair in zip(values, own_sizes, strict=True)]
     name = node.target.partition(".")[2].partition(".")[0]
     own, logged = values[-1], runtime[-1] if runtime is not None and len(runtime) == len(values) else None
     if name in _CHOOSING and _same_elements(name, by_position(node.target, args, kwargs)[0], own, logged):

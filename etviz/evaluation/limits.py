@@ -91,34 +91,34 @@ class Limits:
 def _checked(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
     kinds, named = _kinds(args), _kinds(tuple(kwargs.items())) if kwargs else ()
     key = (target, kinds, named) if kinds is not None and named is not None else None
-    found = _KNOWN.get(key) if key is not None else None
-    if found is None:
-        found = resolve(target)
-        if isinstance(found, Operator):
-            found.check(args, kwargs)
-            found = found.overload
+    function = _KNOWN.get(key) if key is not None else None
+    if function is None:
+        function = resolve(target)
+        if isinstance(function, Operator):
+            function.check(args, kwargs)
+            function = function.overload
         if key is not None:
             if len(_KNOWN) >= _MOST_KNOWN:
                 _KNOWN.clear()
-            _KNOWN[key] = found
-    return found
+            _KNOWN[key] = function
+    return function
 
 
 def _kinds(values: Sequence[Any]) -> tuple[Any, ...] | None:
-    found: list[Any] = []
+    kinds: list[Any] = []
     for value in values:
         kind = type(value)
         if kind is torch.Tensor or kind is torch.nn.Parameter:
-            found.append((value.dtype, value.shape, value.layout, value.is_cpu))
+            kinds.append((value.dtype, value.shape, value.layout, value.is_cpu))
         elif kind in _PLAIN:
-            found.append((kind, value))
+            kinds.append((kind, value))
         elif kind in (torch.dtype, torch.memory_format, torch.layout, torch.device):
-            found.append(value)
+            kinds.append(value)
         elif kind in (list, tuple) and len(value) <= _LONG and (inner := _kinds(value)) is not None:
-            found.append((kind, inner))
+            kinds.append((kind, inner))
         else:
             return None
-    return tuple(found)
+    return tuple(kinds)
 
 
 def nbytes(value: Any) -> int:

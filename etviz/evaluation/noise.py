@@ -150,11 +150,11 @@ class Rounding:
     def _off_grid(self, value: torch.Tensor, step: Any) -> torch.Tensor:
         return value + (self.uniform(value) * (step / math.sqrt(12.0))).to(value.dtype)
 
-    def moved(self, value: Any, found: Sizes) -> Any:
+    def moved(self, value: Any, each: Sizes) -> Any:
         """``value + u·(ε/2)·S`` for each result."""
         if isinstance(value, (list, tuple)):
-            return [self.moved(item, [size]) for item, size in zip(value, found, strict=True)]
-        half, size = half_ulp(value), found[0]
+            return [self.moved(item, [size]) for item, size in zip(value, each, strict=True)]
+        half, size = half_ulp(value), each[0]
         if half is None or size is None:
             return value
         if value.dtype == torch.float32:
@@ -337,13 +337,13 @@ class Spread:
         if not lanes:
             return float(self._count)
         each = torch.stack([lane / lane.abs().max() for lane in lanes])
-        found = independent(torch.stack(self._each).square().sum(0))
+        count = independent(torch.stack(self._each).square().sum(0))
         if len(each) > 1:
             unit = torch.nn.functional.normalize(each, dim=1)
             pairs = len(each) * (len(each) - 1) / 2
             shared = float((unit @ unit.T).square().triu(1).sum()) / pairs * (1 + math.sqrt(2 / pairs))
-            found = min(found, 1 / shared) if shared > 0 else found
-        return max(1.0, found)
+            count = min(count, 1 / shared) if shared > 0 else count
+        return max(1.0, count)
 
 
 def propagated(again: Callable[[Any], Any] | Sequence[Any], value: Any) -> list[Noise]:
@@ -367,13 +367,13 @@ def propagated(again: Callable[[Any], Any] | Sequence[Any], value: Any) -> list[
             roundings.append(Rounding(seed, grids))
             yield again(roundings[-1])
 
-    found = [spread.noise for spread in _spreads(others(), values)]
+    noises = [spread.noise for spread in _spreads(others(), values)]
     if not roundings[0].quantized:
-        return found
+        return noises
     plain = Grids()
     again(plain)
     imposed = _spreads(others(plain.values), values)
-    return [larger(noise, spread.noise) for noise, spread in zip(found, imposed, strict=True)]
+    return [larger(noise, spread.noise) for noise, spread in zip(noises, imposed, strict=True)]
 
 
 def _lanes_of(again: Again, values: Sequence[Any]) -> Lanes | None:
@@ -392,13 +392,13 @@ def larger(one: Noise, other: Noise) -> Noise:
 
 
 def _spreads(others: Iterator[Any], values: Sequence[Any]) -> list[Spread]:
-    found = [Spread() for _ in values]
+    spreads = [Spread() for _ in values]
     for other in others:
-        for spread, perturbed, plain in zip(found, flat_values(other), values, strict=False):
+        for spread, perturbed, plain in zip(spreads, flat_values(other), values, strict=False):
             spread.add(perturbed, plain)
-        if all(spread.samples >= ENOUGH for spread in found):
+        if all(spread.samples >= ENOUGH for spread in spreads):
             break
-    return found
+    return spreads
 
 
 SeenPerturbed = Callable[[Node, Any, Any], None]
@@ -446,9 +446,9 @@ class _Step:
         return [item for item, size in zip(flat_values(self.reference), self.sizes, strict=True) if size is not None]
 
 
-def _moving(value: Any, found: Sizes) -> Sizes:
+def _moving(value: Any, each: Sizes) -> Sizes:
     """Whole numbers stay."""
-    return [None if half_ulp(item) is None else size for item, size in zip(flat_values(value), found, strict=True)]
+    return [None if half_ulp(item) is None else size for item, size in zip(flat_values(value), each, strict=True)]
 
 
 def _rounded(value: Any, sizes: Sizes, numbers: Sequence[torch.Tensor]) -> Any:
@@ -586,9 +586,9 @@ class Lanes(Evaluator):
         try:
             if node.target in ("delegate", *CONTROL):
                 return reference, several([self._apart(graph, node, perturbed, at) for at in range(self.lanes)])
-            found = _moving(reference, sizes(node, args, kwargs, reference, self.limits.call))
+            moving = _moving(reference, sizes(node, args, kwargs, reference, self.limits.call))
             step = _Step(
-                graph, node, perturbed, reference, multiplied, found, functools.cache(partial(key_of, reference)), same
+                graph, node, perturbed, reference, multiplied, moving, functools.cache(partial(key_of, reference)), same
             )
             others = self._together(step)
             if others is None:
@@ -610,8 +610,8 @@ class Lanes(Evaluator):
         own, named = self.arguments(perturbed, node)
         others = any(isinstance(item, Several) for item in (*own[1:], *named.values()))
         if own and isinstance(own[0], Several) and own[0].can_stack and not others:
-            reference, found = self.products(node.target, [(args, kwargs), ([own[0].stacked, *own[1:]], named)])
-            return reference, Several((), found)
+            reference, products = self.products(node.target, [(args, kwargs), ([own[0].stacked, *own[1:]], named)])
+            return reference, Several((), products)
         lanes = [self.arguments(_Lane(perturbed, at), node) for at in range(self.lanes)]
         reference, *others = self.products(node.target, [(args, kwargs), *lanes])
         return reference, several(others)
@@ -737,11 +737,11 @@ class Growth:
 
     def see(self, node: Node, value: Any, spreads: Sequence[Spread]) -> None:
         """Take a node's value and the differences of each of its outputs."""
-        found, least = 0.0, 0.0
+        relative, least = 0.0, 0.0
         for plain, spread in zip(flat_values(value), spreads, strict=True):
             if spread.relative > 0:
-                found, least = max(found, spread.relative), max(least, 2 * (half_ulp(plain) or 0.0))
-        self._relative[node.name], self._least[node.name] = found, least
+                relative, least = max(relative, spread.relative), max(least, 2 * (half_ulp(plain) or 0.0))
+        self._relative[node.name], self._least[node.name] = relative, least
 
     def stage(self, graph: Graph, output: str) -> tuple[Node, float] | None:
         """The operator on the noisiest way to an output where noise grows most, and by what factor."""
@@ -855,8 +855,8 @@ def total_noise(
     """
     names = set(wanted)
     start = fresh()  # all lanes share the weights that it dequantizes
-    found = [(samples or {}).get(run) or Samples((), (growth or {}).get(run)) for run in range(len(inputs))]
-    taken = min((item.lanes for item in found if item.lanes), default=0)
+    of_runs = [(samples or {}).get(run) or Samples((), (growth or {}).get(run)) for run in range(len(inputs))]
+    taken = min((item.lanes for item in of_runs if item.lanes), default=0)
     settled: dict[tuple[int, str, int], Noise] = {}
     for seeds in batches(start.graph, {name for _, name in names}, taken):
         lanes, by_run = Lanes(start, seeds), defaultdict[int, set[str]](set)
@@ -866,20 +866,20 @@ def total_noise(
         for run, given in enumerate(inputs):
             series.look_ahead(run, inputs[run:])
             lanes.known = series.known(run, given)
-            found[run].names = by_run[run]
-            found[run].run(lanes, partial(lanes.run, given))
+            of_runs[run].names = by_run[run]
+            of_runs[run].run(lanes, partial(lanes.run, given))
         for key, error in (errors or {}).items():
-            if key not in settled and (noise := found[key[0]].explained(key[1:], error)) is not None:
+            if key not in settled and (noise := of_runs[key[0]].explained(key[1:], error)) is not None:
                 settled[key] = noise
         names -= {key[:2] for key in settled} - {key[:2] for key in set(errors or ()) - set(settled)}
         if errors is not None and not names:
             break
     noises = {
         (run, *key): larger(first.noise, last.noise)
-        for run, item in enumerate(found)
+        for run, item in enumerate(of_runs)
         for key, (first, last) in item.values.items()
     }
-    outputs = [[larger(first.noise, last.noise) for first, last in item.outputs] for item in found]
+    outputs = [[larger(first.noise, last.noise) for first, last in item.outputs] for item in of_runs]
     return noises | settled, outputs
 
 

@@ -43,21 +43,21 @@ class OwnOperators(Limits):
         if function is None:
             return value
         try:
-            found = function(*args, **kwargs)
-            return value if found is NotImplemented else _fitted(found, value)
+            result = function(*args, **kwargs)
+            return value if result is NotImplemented else _fitted(result, value)
         except Exception as error:  # noqa: BLE001 - the user's function may fail in its own way
             self._own.problems.setdefault(target, f"reference= fails on {target}: {error or type(error).__name__}")
             return value
 
 
-def _fitted(found: Any, value: Any) -> Any:
+def _fitted(result: Any, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        if not isinstance(found, (list, tuple)) or len(found) != len(value):
-            raise TypeError(f"it must return {len(value)} values, found {type(found).__name__}")
-        return type(value)(_fitted(*pair) for pair in zip(found, value, strict=True))
+        if not isinstance(result, (list, tuple)) or len(result) != len(value):
+            raise TypeError(f"it must return {len(value)} values, found {type(result).__name__}")
+        return type(value)(_fitted(*pair) for pair in zip(result, value, strict=True))
     if not isinstance(value, torch.Tensor):
-        return found
-    if not isinstance(found, torch.Tensor) or found.shape != value.shape:
-        got = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
+        return result
+    if not isinstance(result, torch.Tensor) or result.shape != value.shape:
+        got = tuple(result.shape) if isinstance(result, torch.Tensor) else type(result).__name__
         raise TypeError(f"it must return a tensor of shape {tuple(value.shape)}, found {got}")
-    return found.detach().to(value.dtype)
+    return result.detach().to(value.dtype)

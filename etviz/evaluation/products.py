@@ -59,10 +59,10 @@ def _function() -> Any:
         @staticmethod
         def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
             (gradient,) = gradients
-            found = gradient.new_zeros((*gradient.shape[:-1], ctx.weight.shape[1]))
+            product = gradient.new_zeros((*gradient.shape[:-1], ctx.weight.shape[1]))
             for rows, block in ctx.weight.rows():
-                found += gradient[..., rows] @ block
-            return found, None, None, None
+                product += gradient[..., rows] @ block
+            return product, None, None, None
 
     return ByRows
 

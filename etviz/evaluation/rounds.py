@@ -165,8 +165,8 @@ def _again(calls: Sequence[Callable[[Perturbation], Any] | None], join: Join) ->
 
 
 def _steps(values: Sequence[Value]) -> list[float | None] | None:
-    found = [value.steps for value in values if value.steps]
-    return [max((step for step in steps if step), default=None) for steps in zip(*found, strict=True)] or None
+    known = [value.steps for value in values if value.steps]
+    return [max((step for step in steps if step), default=None) for steps in zip(*known, strict=True)] or None
 
 
 def _chain(values: Sequence[Value], join: Join) -> Chain | None:

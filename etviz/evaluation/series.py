@@ -118,11 +118,11 @@ def _groups(graph: Graph, ends: Mapping[str, str]) -> list[_Group]:
     needs.add_edges_from((name, node.name) for node in graph.nodes for name in node.reads() if name in place)
     needs.add_edges_from((end, begin) for begin, end in ends.items() if end in place)
     parts = networkx.condensation(needs)
-    found = [sorted(parts.nodes[at]["members"], key=place.__getitem__) for at in parts]
-    order = networkx.lexicographical_topological_sort(parts, key=lambda at: place[found[at][-1]])
-    found = [found[at] for at in order]
+    members = [sorted(parts.nodes[at]["members"], key=place.__getitem__) for at in parts]
+    order = networkx.lexicographical_topological_sort(parts, key=lambda at: place[members[at][-1]])
+    members = [members[at] for at in order]
     last: dict[str, int] = {}
-    for at, names in enumerate(found):
+    for at, names in enumerate(members):
         read = (name for own in names for name in (nodes[own].reads() if own in nodes else (ends[own],)))
         last |= dict.fromkeys((*names, *read), at)
     done: dict[int, list[str]] = {}
@@ -135,7 +135,7 @@ def _groups(graph: Graph, ends: Mapping[str, str]) -> list[_Group]:
             len(names) > 1,
             tuple(done.get(at, ())),
         )
-        for at, names in enumerate(found)
+        for at, names in enumerate(members)
     ]
 
 
@@ -157,14 +157,14 @@ class Series:
         """The outputs of each call, as `Evaluator.run` gives them without a replay; raises what it raises."""
         waiting = list(calls)
         while waiting:
-            count, states, found = self._count(waiting), self.evaluator.states, None
+            count, states, outputs = self._count(waiting), self.evaluator.states, None
             if count > 1:
                 try:
-                    found = self._together(waiting[:count])
+                    outputs = self._together(waiting[:count])
                 except Exception:  # one by one, the call that fails is known
                     logger.debug("%d calls are evaluated one by one", count, exc_info=True)
                     self.evaluator.states = states
-            yield from found or (self.evaluator.run(inputs, replay=False) for inputs in waiting[:count])
+            yield from outputs or (self.evaluator.run(inputs, replay=False) for inputs in waiting[:count])
             del waiting[:count]
 
     def apart(self) -> list[Node]:
@@ -245,7 +245,7 @@ class Series:
     def _in_turn(self, graph: Graph, group: _Group, lanes: Sequence[Lane], count: int) -> None:
         own = (*group.begins, *(node.name for node in group.nodes))
         given = {name for node in group.nodes for name in node.reads()}.difference(own)
-        found: list[dict[str, list[Any]]] = [{name: [] for name in own} for _ in lanes]
+        by_lane: list[dict[str, list[Any]]] = [{name: [] for name in own} for _ in lanes]
         here: list[Lane] = []
         for at in range(count):
             ends = here or lanes
@@ -256,10 +256,10 @@ class Series:
             ]
             for node in group.nodes:
                 self._evaluate(graph, node, node, here)
-            for values, env in zip(found, here, strict=True):
+            for values, env in zip(by_lane, here, strict=True):
                 for name in own:
                     values[name].append(env[name])
-        for env, values in zip(lanes, found, strict=True):
+        for env, values in zip(lanes, by_lane, strict=True):
             env |= {name: of_calls(each) for name, each in values.items()}
 
     def _node(self, graph: Graph, node: Node, lanes: Sequence[Lane], count: int) -> None:
@@ -272,13 +272,13 @@ class Series:
         elif node.target == "delegate" and not is_stateful(graph.inside(node)):
             self._inside(graph.inside(node), node, lanes, count)
         elif not self._at_once(graph, node, lanes, count):
-            found: list[list[Any]] = [[] for _ in lanes]
+            by_lane: list[list[Any]] = [[] for _ in lanes]
             for at in range(count):
                 here = [{name: in_call(env[name], at) for name in reads} for env in lanes]
                 self._evaluate(graph, node, node, here)
-                for values, env in zip(found, here, strict=True):
+                for values, env in zip(by_lane, here, strict=True):
                     values.append(env[node.name])
-            for env, values in zip(lanes, found, strict=True):
+            for env, values in zip(lanes, by_lane, strict=True):
                 env[node.name] = of_calls(values)
 
     def _evaluate(self, graph: Graph, node: Node, like: Node, lanes: Sequence[Lane]) -> None:

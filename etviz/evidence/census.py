@@ -75,8 +75,8 @@ class Census:
     @property
     def first(self) -> pd.Series | None:
         """The row of the first instruction that varied, in program order, or None."""
-        found = self._table[self._table["varied"]]
-        return found.iloc[0] if len(found) else None
+        varied = self._table[self._table["varied"]]
+        return varied.iloc[0] if len(varied) else None
 
     @property
     def deviating(self) -> list[int]:
@@ -201,14 +201,14 @@ def _together(running: Running) -> int:
 
 def _logged(paired: Paired, log: RuntimeLog) -> dict[int, list[Any]]:
     nodes = {node.instruction: node for node in paired.graph.walk() if node.instruction >= 0}
-    found = {}
+    logged = {}
     for instruction in log.instructions:
         node = nodes.get(instruction)
         own = logged_outputs(log, node) if node is not None else None
         values = log.values(instruction) if own is None else own
         if values:
-            found[instruction] = values
-    return found
+            logged[instruction] = values
+    return logged
 
 
 class _Tally:
@@ -256,7 +256,7 @@ class _Tally:
 
     def odd_runs(self, instruction: int) -> set[int]:
         usual = self.usual(instruction)
-        return {run for run, found in self.digests[instruction].items() if found != usual}
+        return {run for run, digest in self.digests[instruction].items() if digest != usual}
 
     def deviating(self) -> list[int]:
         return sorted(set().union(*(self.odd_runs(instruction) for instruction in self.digests)))
@@ -289,7 +289,7 @@ def _table(tally: _Tally, graph: Graph, exact: bool) -> pd.DataFrame:
 
 
 def _producers(graph: Graph) -> dict[int, set[int]]:
-    found: dict[int, set[int]] = {}
+    producers: dict[int, set[int]] = {}
     uses, reached = Uses(graph), dict[str, set[int]]()
     for node in graph.nodes:
         before: set[int] = set()
@@ -299,10 +299,10 @@ def _producers(graph: Graph) -> dict[int, set[int]]:
                 before |= {maker.instruction} if maker.instruction >= 0 else reached.get(maker.name, set())
         reached[node.name] = before
         if node.instruction >= 0:
-            found[node.instruction] = before
+            producers[node.instruction] = before
         for branch in graph.branches(node):
-            found |= {number: own | before for number, own in _producers(branch).items()}
-    return found
+            producers |= {number: own | before for number, own in _producers(branch).items()}
+    return producers
 
 
 def where(mask: npt.NDArray[np.bool_]) -> str:

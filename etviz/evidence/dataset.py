@@ -175,10 +175,10 @@ def _said(error: Exception) -> str:
 def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise ArtifactError(folder, "there is no such folder of inputs", "name a folder with one file for each input")
-    found = sorted(path for path in folder.iterdir() if path.suffix in READABLE)
-    if not found:
+    files = sorted(path for path in folder.iterdir() if path.suffix in READABLE)
+    if not files:
         raise ArtifactError(folder, f"there is no input in it ({', '.join(READABLE)})", "name another folder")
-    return found
+    return files
 
 
 def _read(path: Path) -> Any:
@@ -186,8 +186,8 @@ def _read(path: Path) -> Any:
         data = bytes(open_artifact(path, "an input", "name a folder with one file for each input"))
         with contextlib.suppress(KeyError):
             return tuple(decode(data))
-    found = read_values(path)
-    return tuple(found.values()) if isinstance(found, dict) and path.suffix != ".pt" else found
+    values = read_values(path)
+    return tuple(values.values()) if isinstance(values, dict) and path.suffix != ".pt" else values
 
 
 def _tuple(item: Any) -> tuple[Any, ...]:

@@ -58,10 +58,10 @@ def keep_off_backend_class() -> type:
             return bool(names & self.names)
 
         def partition(self, exported_program: Any) -> Any:
-            found = self.partitioner.partition(exported_program)
+            result = self.partitioner.partition(exported_program)
             tags: dict[str, Any] = {}
             levels: dict[Any, int] = {}
-            for node in found.tagged_exported_program.graph.nodes:
+            for node in result.tagged_exported_program.graph.nodes:
                 # Operators after a kept one form another partition, so that no partition depends on itself.
                 before = node.all_input_nodes
                 levels[node] = max(
@@ -74,14 +74,14 @@ def keep_off_backend_class() -> type:
                     del node.meta["delegation_tag"]
                 else:
                     node.meta["delegation_tag"] = f"{tag}_{levels[node]}"
-                    tags[node.meta["delegation_tag"]] = found.partition_tags[tag]
-            for node in found.tagged_exported_program.graph.nodes:
+                    tags[node.meta["delegation_tag"]] = result.partition_tags[tag]
+            for node in result.tagged_exported_program.graph.nodes:
                 if node.op != "call_function" and "delegation_tag" in node.meta:  # a weight
                     readers = {user.meta.get("delegation_tag") for user in node.users}
                     del node.meta["delegation_tag"]
                     if len(readers) == 1 and readers != {None}:
                         node.meta["delegation_tag"] = readers.pop()
-            return PartitionResult(found.tagged_exported_program, tags)
+            return PartitionResult(result.tagged_exported_program, tags)
 
     return KeepOffBackend
 

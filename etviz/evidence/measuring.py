@@ -156,8 +156,8 @@ class _OpenProgram(Running):
 def _noise(pieces: Sequence[Ran], work: Work) -> KnownNoise:
     compared: list[tuple[ExecutionGaps, Sequence[Any]]] = []
 
-    def take(found: Sequence[ExecutionGaps], inputs: Sequence[Sequence[Any]], _: Any) -> None:
-        compared.extend(zip(found, inputs, strict=True))
+    def take(comparisons: Sequence[ExecutionGaps], inputs: Sequence[Sequence[Any]], _: Any) -> None:
+        compared.extend(zip(comparisons, inputs, strict=True))
 
     for ran in pieces:
         with suppress(EtvizError):
@@ -205,15 +205,15 @@ def _opened(files: tuple[tuple[str, str], ...], method: str, digests: tuple[tupl
             f"this worker (process {os.getpid()}) does not see the file",
             "give the study a folder= that every worker sees",
         )
-    found = subject.digests()
+    present = subject.digests()
     for kind, expected in digests:
-        if found.get(kind) != expected:
+        if present.get(kind) != expected:
             raise ArtifactError(
                 subject.files[kind],
                 "it is not the file that the study began with",
                 "begin another study, in another folder",
                 expected=expected,
-                found=found.get(kind),
+                found=present.get(kind),
             )
     return _OpenProgram(subject)
 
@@ -223,8 +223,8 @@ def _measure(opened: _OpenProgram, work: Work, samples: Sequence[Sample], ran: R
     exacts: Sequence[Sequence[Any] | None] = [None] * len(inputs)
     if is_foreign(ran.paired.artifacts.named, ran_here=True):
         given, how = [tuple(values) for values in inputs], {"ran_here": True, "introduced": work.introduced}
-        found = Foreign(ran.paired).compare(given, None, CustomMetrics(work.metrics), how)
-        compared, replay = [run.comparison for run in found.runs], found.replay
+        answer = Foreign(ran.paired).compare(given, None, CustomMetrics(work.metrics), how)
+        compared, replay = [run.comparison for run in answer.runs], answer.replay
         if replay is not None and replay.fresh_float is not None:
             stages = evaluated(replay, FLOAT, list(range(len(inputs))))
             exacts = [None if stage.problem else stage.outputs for stage in stages]
@@ -237,17 +237,19 @@ def _measure(opened: _OpenProgram, work: Work, samples: Sequence[Sample], ran: R
 
 
 def _judge(opened: _OpenProgram, work: Work, samples: Sequence[Sample], ran: Ran) -> Judge:
-    def judge(found: Sequence[ExecutionGaps], given: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]) -> None:
-        if any(is_doubtful(item) for item in found):
-            opened.noise(work, samples, ran).judge(found, given, fresh)
+    def judge(
+        comparisons: Sequence[ExecutionGaps], given: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]
+    ) -> None:
+        if any(is_doubtful(item) for item in comparisons):
+            opened.noise(work, samples, ran).judge(comparisons, given, fresh)
 
     return judge
 
 
 def _compare(paired: Paired, inputs: Sequence[Sequence[Any]], work: Work, judge: Judge) -> list[ExecutionGaps]:
     given, custom = [tuple(values) for values in inputs], CustomMetrics(work.metrics)
-    found = compare_executions(paired, given, ran_here=True, introduced=work.introduced, custom=custom, judge=judge)
-    return [run.comparison for run in found.runs]
+    result = compare_executions(paired, given, ran_here=True, introduced=work.introduced, custom=custom, judge=judge)
+    return [run.comparison for run in result.runs]
 
 
 def _gap_table(samples: Sequence[Sample], compared: Sequence[ExecutionGaps], work: Work) -> dict[str, npt.NDArray[Any]]:

@@ -90,8 +90,8 @@ def read_table(path: Path, checksum: str, columns: Sequence[str] | None = None) 
     if not path.exists():
         raise ArtifactError(path, "the file is gone from the study", "start it again, with the same folder=")
     data = bytes(open_artifact(path, "a table of a study", _DELETE))
-    if checksum and (found := hashlib.sha256(data).hexdigest()) != checksum:
-        raise ArtifactError(path, "the table was changed or damaged", _DELETE, expected=checksum, found=found)
+    if checksum and (digest := hashlib.sha256(data).hexdigest()) != checksum:
+        raise ArtifactError(path, "the table was changed or damaged", _DELETE, expected=checksum, found=digest)
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         needed = _NEEDED.get(path.name) or _NEEDED.get(path.parent.name, ())

@@ -267,14 +267,14 @@ class _Tables:
         self._store, self._work, self._bar = store, work, bar
         self._keeper = InputKeeper(store, work.tasks)
 
-    def write(self, chunk: _Chunk, found: Measured) -> None:
+    def write(self, chunk: _Chunk, measured: Measured) -> None:
         refused = [failure(entry.index, entry.name, entry.problem) for entry in chunk.entries if entry.problem]
-        rows: list[dict[str, Any]] = sorted([*found.runs, *refused], key=lambda row: row["input"])
+        rows: list[dict[str, Any]] = sorted([*measured.runs, *refused], key=lambda row: row["input"])
         contents = {index: content(item) for index, item in chunk.data.items()}
         rows = [row | {"content": contents.get(row["input"], "")} for row in rows]
-        runs, gaps = _run_table(rows, run_columns(self._work.tasks)), pd.DataFrame(found.gaps)
-        if found.operators and not (self._store.folder / "operators.parquet").is_file():
-            operators = pd.DataFrame(found.operators, columns=["instruction", "output", *NAMING])
+        runs, gaps = _run_table(rows, run_columns(self._work.tasks)), pd.DataFrame(measured.gaps)
+        if measured.operators and not (self._store.folder / "operators.parquet").is_file():
+            operators = pd.DataFrame(measured.operators, columns=["instruction", "output", *NAMING])
             self._store.put(operators, "operators.parquet")
         self._keeper.offer(gaps, runs, chunk.data)
         self._store.put_chunk(chunk.number, gaps, runs)
@@ -287,11 +287,11 @@ def _sample(entry: Entry, data: bytes) -> Sample:
 
 def _chunks(source: Iterator[Entry], size: int, work: Work, done: Collection[int]) -> Iterator[_Chunk]:
     number = -1
-    while found := list(islice(source, size)):
+    while entries := list(islice(source, size)):
         number += 1
-        data = {entry.index: encode(entry.values) for entry in found if not entry.problem}
-        samples = tuple(_sample(entry, data[entry.index]) for entry in found if not entry.problem)
-        yield _Chunk(number, found, data, replace(work, samples=samples) if number not in done else None)
+        data = {entry.index: encode(entry.values) for entry in entries if not entry.problem}
+        samples = tuple(_sample(entry, data[entry.index]) for entry in entries if not entry.problem)
+        yield _Chunk(number, entries, data, replace(work, samples=samples) if number not in done else None)
 
 
 def _with_next(chunks: Iterator[_Chunk]) -> Iterator[tuple[_Chunk, _Chunk | None]]:

@@ -70,11 +70,11 @@ class Simulation:
         active = {target for target, requests in self._requests.items() if requests - names}
         rounded = _Rounded(self._prepared, active, self._grids)
         with torch.no_grad(), kept_state(self._prepared, self._buffers):
-            found = [flatten(rounded.run(*flatten(tuple(values)))) for values in self._inputs]
+            outputs = [flatten(rounded.run(*flatten(tuple(values)))) for values in self._inputs]
         if self._measure != "rmse":
             measure = TASKS[self._measure]
-            return fmean(measure(wanted, own, None) for wanted, own in zip(self._expected, found, strict=True))
-        pairs = [pair for item in zip(found, self._expected, strict=True) for pair in zip(*item, strict=False)]
+            return fmean(measure(wanted, own, None) for wanted, own in zip(self._expected, outputs, strict=True))
+        pairs = [pair for item in zip(outputs, self._expected, strict=True) for pair in zip(*item, strict=False)]
         pairs = [pair for pair in pairs if all(isinstance(item, torch.Tensor) for item in pair)]
         total = math.fsum(float((own.double() - wanted.double()).square().sum()) for own, wanted in pairs)
         count = sum(own.numel() for own, _ in pairs)
@@ -122,7 +122,7 @@ def _round(observer: Any, value: torch.Tensor, grid: tuple[torch.Tensor, torch.T
 
 
 def _requests(model: GraphModule) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    by_target: dict[str, set[str]] = {}
     for node in model.graph.nodes:
         if node.op != "call_module" or not _is_observer(model.get_submodule(node.target)):
             continue
@@ -133,8 +133,8 @@ def _requests(model: GraphModule) -> dict[str, set[str]]:
             annotation = _annotation(user)
             if annotation is not None and annotation.input_qspec_map.get(source) is not None:
                 requests.add(user.name)
-        found.setdefault(str(node.target), set()).update(requests)
-    return found
+        by_target.setdefault(str(node.target), set()).update(requests)
+    return by_target
 
 
 def _annotation(node: Any) -> Any:

@@ -265,8 +265,8 @@ class Study:
             worst = self.worst(1)
             if len(worst):
                 row = worst.iloc[0]
-                found = f"{row['name']}, {row['metric']} {row['worst']:.3g} (input {row['worst_input']})"
-                lines.append(f"Worst operator: {found}{self._judged(row)}.")
+                named = f"{row['name']}, {row['metric']} {row['worst']:.3g} (input {row['worst_input']})"
+                lines.append(f"Worst operator: {named}{self._judged(row)}.")
             by = _worst_by(compared)
             first = self.worst_inputs(1, by)
             if len(first):

@@ -152,9 +152,9 @@ def _beside(path: Path) -> dict[str, str]:
     pte = path / FILES["pte"] if path.is_dir() else path
     if not pte.is_file():
         raise ArtifactError(pte, "there is no such file", "name the .pte, or a folder that etviz.debug(workdir=) wrote")
-    found = {"pte": pte, "record": pte.with_suffix(".etviz"), "etrecord": pte.parent / FILES["etrecord"]}
-    found["data"] = pte.with_suffix(".ptd")
-    return {kind: str(item.absolute()) for kind, item in found.items() if item.is_file()}
+    paths = {"pte": pte, "record": pte.with_suffix(".etviz"), "etrecord": pte.parent / FILES["etrecord"]}
+    paths["data"] = pte.with_suffix(".ptd")
+    return {kind: str(item.absolute()) for kind, item in paths.items() if item.is_file()}
 
 
 def _subject(files: Mapping[str, str], method: str | None, title: str) -> Subject:

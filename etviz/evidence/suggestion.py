@@ -208,7 +208,7 @@ def suggest(
         return _delegated(case, operators_of_delegates(found), goals, budget)
 
 
-def _check(found: Any, budget: float, goal: float | None, measure: str, size: float | None) -> None:
+def _check(subject: Any, budget: float, goal: float | None, measure: str, size: float | None) -> None:
     for name, factor in (("budget", budget), ("size", math.inf if size is None else size)):
         if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not factor > 0:
             raise UsageError(f"{name} must be a positive factor, found {factor!r}")
@@ -216,12 +216,12 @@ def _check(found: Any, budget: float, goal: float | None, measure: str, size: fl
         raise UsageError(f"measure must be one of {', '.join(_MEASURES)}; found {measure!r}")
     if goal is not None and not 0 < goal < 1:
         raise UsageError(f"goal must be between 0 and 1, found {goal!r}")
-    if not isinstance(found, (Inspection, Study)):
-        raise UsageError(f"suggest takes an Inspection or a Study, found {type(found).__name__}")
+    if not isinstance(subject, (Inspection, Study)):
+        raise UsageError(f"suggest takes an Inspection or a Study, found {type(subject).__name__}")
 
 
-def _made(found: Inspection | Study) -> Mapping[str, Any]:
-    return found.made if isinstance(found, Study) else found.analysis.findings.made
+def _made(subject: Inspection | Study) -> Mapping[str, Any]:
+    return subject.made if isinstance(subject, Study) else subject.analysis.findings.made
 
 
 def _values(

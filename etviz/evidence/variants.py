@@ -45,15 +45,15 @@ class Variant:
 
 def float_outputs(model: Any, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
     module = model.module() if hasattr(model, "graph_signature") else copy.deepcopy(model)  # a state stays as it is
-    found = []
+    outputs = []
     with torch.no_grad():
         for at, values in enumerate(inputs):
             try:
-                found.append(flatten(module(*copy.deepcopy(tuple(values)))))
+                outputs.append(flatten(module(*copy.deepcopy(tuple(values)))))
             except Exception as error:
                 said = " ".join(str(error).split())
                 raise UsageError(f"the model fails on input {at} ({type(error).__name__}: {said})") from error
-    return found
+    return outputs
 
 
 def lower_variant(
@@ -99,14 +99,14 @@ def run_variant(
     else:
         run = execute(subject.pte, flat, method=subject.method, timeout=timeout, data=data, python=python)
     pairs = zip(expected, run.outputs, strict=True)
-    rows = [worst_output(compare_outputs(wanted, found, []), FLOAT_METRICS) for wanted, found in pairs]
+    rows = [worst_output(compare_outputs(wanted, given, []), FLOAT_METRICS) for wanted, given in pairs]
     numbers = {name: _mean([row[name] for row in rows]) for name in FLOAT_METRICS}
     numbers["sqnr_db"] = mean_decibels([row["sqnr_db"] for row in rows])
     numbers["worst_rmse"] = max((row["rmse"] for row in rows if not math.isnan(row["rmse"])), default=NAN)
     for name, task in tasks.items():
         values = [
-            float(task(wanted, found, labels[at] if labels is not None else None))
-            for at, (wanted, found) in enumerate(zip(expected, run.outputs, strict=True))
+            float(task(wanted, given, labels[at] if labels is not None else None))
+            for at, (wanted, given) in enumerate(zip(expected, run.outputs, strict=True))
         ]
         numbers[name] = statistics.fmean(values)
     numbers["size_bytes"] = float(subject.pte.stat().st_size)

@@ -47,7 +47,7 @@ def counterfactual(
     walker = _Counterfactual(template.graph, template.constants, template.limits)
     walker.turns = template.turns
     with threads_for(walker.graph):
-        found: dict[int, list[Any]] = {}
+        outputs: dict[int, list[Any]] = {}
         stateful = walker.keeps_state
         for run in range(max(until, *exact) + 1) if stateful else sorted(exact):
             execution = replay.executions[run]
@@ -57,8 +57,8 @@ def counterfactual(
             if run in exact or (stateful and run > min(exact)):
                 seen = execution.log.outputs()
                 lanes = zip(walker.outputs, own, seen if len(seen) == len(own) else own, strict=True)
-                found[run] = [_with_rest(*values) for values in lanes]
-    return found
+                outputs[run] = [_with_rest(*values) for values in lanes]
+    return outputs
 
 
 @question

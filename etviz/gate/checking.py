@@ -91,14 +91,14 @@ def check(analysis: Analysis, rules: Rules, baseline: Baseline | None = None, de
         "limits": _unmet(gaps, rules) if not rules.demand_nothing else None,
         "baseline": _missing(keys, baseline) if baseline is not None else None,
     }
-    cases = [Case(name, None, "program", "", tuple(found)) for name, found in whole.items() if found is not None]
+    cases = [Case(name, None, "program", "", tuple(wrong)) for name, wrong in whole.items() if wrong is not None]
     for key, (index, row) in zip(keys, gaps.iterrows(), strict=True):
-        found = [*_wrong(row), *_beyond_limits(row, rules)]
+        wrong = [*_wrong(row), *_beyond_limits(row, rules)]
         if baseline is not None and key in baseline.rows:
-            found.extend(_worse(row, baseline.rows[key], rules.factor))
+            wrong.extend(_worse(row, baseline.rows[key], rules.factor))
         numbers = {name: float(row[name]) for name in METRICS if name in row}
         group, source = str(row["backend"] or row["kind"]), str(row["source"])
-        cases.append(Case(describe_row(row), int(str(index)), group, source, tuple(found), numbers))
+        cases.append(Case(describe_row(row), int(str(index)), group, source, tuple(wrong), numbers))
     notes = [f"the rules are from {rules.path}"] if rules.path else []
     if baseline is not None and (fresh := set(keys) - baseline.rows.keys()):
         notes.append(f"{len(fresh)} of {len(keys)} rows are not in the baseline, so they were not compared with it")
@@ -168,15 +168,15 @@ def _bits(analysis: Analysis, baseline: Baseline, device: str) -> tuple[Case, li
         )
     if inputs_of(analysis) != baseline.inputs:
         raise UsageError("the bits of the baseline are of other inputs than this run's, so they can't be compared")
-    own, found, notes = bits_of(analysis), [], []
+    own, wrong, notes = bits_of(analysis), [], []
     for name in baseline.bits:
         parted = baseline.parting(own, name)
         text = f"gives the same bits as {name}" if parted is None else f"parts from {name} at {parted[0]}"
         if name != device:
             notes.append(text)
         elif parted is not None:
-            found.append(Violation("bits", parted[1], 0, f"{text}; {parted[1]} of {len(own)} values differ"))
-    return Case(f"bits of {device}", None, "program", "", tuple(found)), notes
+            wrong.append(Violation("bits", parted[1], 0, f"{text}; {parted[1]} of {len(own)} values differ"))
+    return Case(f"bits of {device}", None, "program", "", tuple(wrong)), notes
 
 
 def _outputs(analysis: Analysis) -> Iterator[Violation]:

@@ -86,11 +86,11 @@ class Rules:
             raise UsageError(f"factor must be a positive number, found {self.factor:g}")
 
     def limits_of(self, row: Any) -> list[Limit]:
-        found: dict[tuple[str, bool], Limit] = {}
+        limits: dict[tuple[str, bool], Limit] = {}
         for rule in self.rules:
             if rule.fits(row):
-                found |= {(limit.column, limit.upper): limit for limit in rule.limits}
-        return list(found.values())
+                limits |= {(limit.column, limit.upper): limit for limit in rule.limits}
+        return list(limits.values())
 
     def with_flags(self, limits: Mapping[str, float], **options: Any) -> Rules:
         """Limits from flags override; a `UsageError` if a limit's name or number makes no sense."""

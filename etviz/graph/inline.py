@@ -79,23 +79,23 @@ def changes_nothing(target: str, flags: Sequence[Any]) -> bool:
 
 def unwrap(graph: Graph, inner: Graph, given: Sequence[Any], names: Sequence[str], prefix: str) -> None:
     """Add a wrapped graph's nodes to the graph around it; its outputs get the `names`, its other nodes the prefix."""
-    found: dict[str, Any] = dict(zip((item.name for item in inner.inputs if item.kind == "user"), given, strict=True))
+    renamed: dict[str, Any] = dict(zip((item.name for item in inner.inputs if item.kind == "user"), given, strict=True))
     constants = [item for item in inner.inputs if item.kind != "user"]
     graph.inputs += [replace(item, name=prefix + item.name) for item in constants]
-    found |= {item.name: Ref(prefix + item.name) for item in constants}
+    renamed |= {item.name: Ref(prefix + item.name) for item in constants}
     own: dict[str, str] = {}
     for name, out in zip(names, inner.outputs, strict=True):
-        if isinstance(out, Ref) and out.name not in found:
+        if isinstance(out, Ref) and out.name not in renamed:
             own.setdefault(out.name, name)
     metas = {node.name: node.outputs for node in inner.nodes} | {item.name: (item.meta,) for item in inner.inputs}
-    found |= {node.name: Ref(own.get(node.name, prefix + node.name)) for node in inner.nodes}
+    renamed |= {node.name: Ref(own.get(node.name, prefix + node.name)) for node in inner.nodes}
     for node in inner.nodes:
-        args, kwargs = tuple(_renamed(node.args, found)), _renamed(node.kwargs, found)
+        args, kwargs = tuple(_renamed(node.args, renamed)), _renamed(node.kwargs, renamed)
         subgraphs = tuple(prefix + name for name in node.subgraphs)
-        graph.nodes.append(replace(node, name=found[node.name].name, args=args, kwargs=kwargs, subgraphs=subgraphs))
+        graph.nodes.append(replace(node, name=renamed[node.name].name, args=args, kwargs=kwargs, subgraphs=subgraphs))
     graph.subgraphs |= {prefix + name: part for name, part in inner.subgraphs.items()}
     for name, out in zip(names, inner.outputs, strict=True):
-        if (value := _renamed(out, found)) != Ref(name):
+        if (value := _renamed(out, renamed)) != Ref(name):
             outputs = metas.get(out.name, ()) if isinstance(out, Ref) else ()
             graph.nodes.append(Node(name, "aten.alias.default", (value,), outputs=outputs))
 

@@ -154,17 +154,17 @@ def _count(graph: Graph) -> tuple[int, int]:
 
 
 def refs(value: Any) -> Iterator[str]:
-    found: list[str] = []
-    _collect_refs((value,), found)
-    return iter(found)
+    names: list[str] = []
+    _collect_refs((value,), names)
+    return iter(names)
 
 
-def _collect_refs(value: Any, found: list[str]) -> None:
+def _collect_refs(value: Any, names: list[str]) -> None:
     for item in value.values() if isinstance(value, dict) else value:
         if isinstance(item, Ref):
-            found.append(item.name)
+            names.append(item.name)
         elif isinstance(item, (list, tuple, dict)) and item:
-            _collect_refs(item, found)
+            _collect_refs(item, names)
 
 
 def map_arg(value: Any, leaf: Callable[[Any], Any]) -> Any:

@@ -85,13 +85,13 @@ def _speaker(inner: Graph, output: int) -> Node | None:
     if maker is None or len({node.module for node in operators(inner.nodes) if node.module}) < 2:
         return maker
     nodes = {node.name: node for node in inner.nodes}
-    wanted, found = [maker], {maker.name: maker}
+    wanted, before = [maker], {maker.name: maker}
     while wanted:
         for name in wanted.pop().reads():
-            if name in nodes and name not in found:
-                found[name] = nodes[name]
+            if name in nodes and name not in before:
+                before[name] = nodes[name]
                 wanted.append(nodes[name])
-    told = [node for node in inner.nodes if node.name in found and node.module and not conversion(node.origin)]
+    told = [node for node in inner.nodes if node.name in before and node.module and not conversion(node.origin)]
     return min(reversed(told), key=lambda node: _rank(node.origin), default=maker)
 
 
@@ -101,11 +101,11 @@ def constant_names(graph: Graph) -> dict[str, str]:
     torch numbers the constants of a quantized module (``_frozen_param4``); they are named after the module that reads
     them: ``head.weight``.
     """
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for inner in graph.subgraphs.values():
-        found |= constant_names(inner)
+        names |= constant_names(inner)
     constants = {item.name: item for item in graph.inputs if item.kind == "constant"}
-    found |= {item.target: item.target.rpartition("/")[2] for item in constants.values() if item.target not in found}
+    names |= {item.target: item.target.rpartition("/")[2] for item in constants.values() if item.target not in names}
     for node in graph.nodes:
         read = [constants[name] for name in node.reads() if name in constants]
         if read and (is_dequantize(node) or only_moves(node)):
@@ -113,10 +113,10 @@ def constant_names(graph: Graph) -> dict[str, str]:
             continue
         flat = [item.meta is not None and len(item.meta.shape) < 2 for item in read]
         for at, item in enumerate(read):
-            if _NUMBERED_CONSTANT.fullmatch(found[item.target]) and node.module:
+            if _NUMBERED_CONSTANT.fullmatch(names[item.target]) and node.module:
                 is_bias = flat[at] and (at > 0 or not all(flat))
-                found[item.target] = f"{node.module}.{'bias' if is_bias else 'weight'}"
-    return found
+                names[item.target] = f"{node.module}.{'bias' if is_bias else 'weight'}"
+    return names
 
 
 def owners_of(graph: Graph) -> dict[int, Graph]:
@@ -308,8 +308,8 @@ def short_name(text: str, letters: int) -> str:
     """
     if len(text) <= letters:
         return text
-    found = _PARTS.fullmatch(text)
-    number, place, kept = found.groups() if found else ("", "", text)
+    match = _PARTS.fullmatch(text)
+    number, place, kept = match.groups() if match else ("", "", text)
     room = letters - len(number) - len(kept) - 1
     head = place.split(".")[0] + "."
     if room - len(head) >= _LEGIBLE and "." in place:

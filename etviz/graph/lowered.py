@@ -55,14 +55,14 @@ def as_lowered(
 
 
 def _bodies(graph: Graph) -> dict[str, tuple[str, list[str]]]:
-    number, seen, found = itertools.count(), Counter[str](), dict[str, tuple[str, list[str]]]()
+    number, seen, bodies = itertools.count(), Counter[str](), dict[str, tuple[str, list[str]]]()
     for node in graph.nodes:
         if node.target in CONTROL:
             name = own_name(node.target)
             numbered = f"{name}_{seen[name]}" if seen[name] else name
-            found[node.name] = numbered, [f"submodule_{next(number)}" for _ in node.subgraphs]
+            bodies[node.name] = numbered, [f"submodule_{next(number)}" for _ in node.subgraphs]
             seen[name] += 1
-    return found
+    return bodies
 
 
 def _with_bodies(graph: Graph, bodies: Mapping[str, tuple[str, list[str]]]) -> Graph:

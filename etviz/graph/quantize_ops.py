@@ -63,25 +63,25 @@ def is_dequantize(node: Node) -> bool:
 
 def unpacked_weights(graph: Graph) -> frozenset[str]:
     fixed = {item.name for item in graph.inputs if item.kind == "constant"}
-    found = set[str]()
+    unpacked = set[str]()
     for node in graph.nodes:
         reads = set(node.reads())
-        if reads and reads <= fixed | found and (is_dequantize(node) or (only_moves(node) and reads & found)):
-            found.add(node.name)
-    return frozenset(found)
+        if reads and reads <= fixed | unpacked and (is_dequantize(node) or (only_moves(node) and reads & unpacked)):
+            unpacked.add(node.name)
+    return frozenset(unpacked)
 
 
 LINEAR: Final = "aten.linear.default"
 
 
 def product_weights(graph: Graph) -> frozenset[str]:
-    found = {node.name for node in graph.nodes if is_dequantize(node) and node.instruction < 0}
-    found &= unpacked_weights(graph) - set(graph.results())
+    weights = {node.name for node in graph.nodes if is_dequantize(node) and node.instruction < 0}
+    weights &= unpacked_weights(graph) - set(graph.results())
     for node in graph.nodes:
         weight = node.kwargs.get("weight", node.args[1] if len(node.args) > 1 else None)
         once = isinstance(weight, Ref) and node.target == LINEAR and node.reads().count(weight.name) == 1
-        found -= set(node.reads()) - ({weight.name} if isinstance(weight, Ref) and once else set())
-    return frozenset(found)
+        weights -= set(node.reads()) - ({weight.name} if isinstance(weight, Ref) and once else set())
+    return frozenset(weights)
 
 
 def chooses_grid(node: Node) -> bool:

@@ -82,11 +82,11 @@ def seen_later(graph: Graph) -> dict[int, tuple[int, list[tuple[int, int] | None
             for at, leaf in enumerate(node.args):
                 if isinstance(leaf, Ref):
                     readers.setdefault(leaf.name, (node.instruction, at))
-    found: dict[int, tuple[int, list[tuple[int, int] | None]]] = {}
+    later: dict[int, tuple[int, list[tuple[int, int] | None]]] = {}
     for node in graph.nodes:
         names = written_by(node)[1]
         if node.instruction >= 0 and names:
             first = len(node.outputs) - len(names)
             values = [named.get((node.name, first + at), node.name) for at in range(len(names))]
-            found[node.instruction] = first, [readers.get(name) for name in values]
-    return found
+            later[node.instruction] = first, [readers.get(name) for name in values]
+    return later

@@ -66,13 +66,13 @@ def unused(graph: Graph) -> frozenset[Key]:
 
     An operator whose outputs all seem unread is skipped: its reader is unknown.
     """
-    uses, found = Uses(graph), set[Key]()
+    uses, unread = Uses(graph), set[Key]()
     for operator in operators(graph.nodes):
         users = uses.users.get(operator.name, ())
         read = [item_of(user) for user in users if uses.count(user.name)]
         if len(operator.outputs) > 1 and operator.name not in uses.results and read and None not in read:
-            found |= {(operator.name, at) for at in range(len(operator.outputs))} - {item for item in read if item}
-    return frozenset(found)
+            unread |= {(operator.name, at) for at in range(len(operator.outputs))} - {item for item in read if item}
+    return frozenset(unread)
 
 
 MOVING: Final = {

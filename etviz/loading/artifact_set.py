@@ -184,16 +184,16 @@ class ArtifactSet:
             return _flat(given)
         if self.bundle is not None and (cases := self.bundle.suites.get(method)):
             return _flat([case.input_values() for case in cases])
-        found: list[list[Any]] = []
+        runs: list[list[Any]] = []
         if self.etrecord is not None:
             known = self.etrecord.representative_inputs()
-            found = [item for item in _flat(known) if graph is None or fits(graph, item)]
-            if not found and (known is not None or len(self.methods) > 1):
+            runs = [item for item in _flat(known) if graph is None or fits(graph, item)]
+            if not runs and (known is not None or len(self.methods) > 1):
                 example = _flat(self.etrecord.example_inputs(method))
-                found = [item for item in example if graph is None or fits(graph, item)] or _flat(known)
-        if not found and self.record is not None and "inputs" in self.record.extra:
-            found = _flat(Weights(self.record, self.named["record"], None).inputs())
-        return found
+                runs = [item for item in example if graph is None or fits(graph, item)] or _flat(known)
+        if not runs and self.record is not None and "inputs" in self.record.extra:
+            runs = _flat(Weights(self.record, self.named["record"], None).inputs())
+        return runs
 
     def finish(self) -> None:
         """`ArtifactError` if the record belongs to another program."""

@@ -242,11 +242,11 @@ class _InTurn:
                 states = self.lanes.states
                 together = self._together(left)
                 self.lanes.look_ahead(left[0].run, [one.inputs.values for one in left])
-                found = self.compare([one.log for one in left[:together]], left[0].inputs, left[0].run)
-                for one, comparison in zip(left, found, strict=False):
+                comparisons = self.compare([one.log for one in left[:together]], left[0].inputs, left[0].run)
+                for one, comparison in zip(left, comparisons, strict=False):
                     yield one, states, comparison
-                progress.update(len(found))
-                del left[: len(found)]
+                progress.update(len(comparisons))
+                del left[: len(comparisons)]
 
     def _one(self, run: int, at: int, block: RunBlock) -> _Candidate:
         log = RuntimeLog(block, self._paired.artifacts.buffer, self._written)
@@ -275,8 +275,8 @@ class _InTurn:
 
     def compare(self, logs: Sequence[RuntimeLog], inputs: Inputs, run: int) -> list[ExecutionGaps]:
         before = self.lanes.states
-        found = self._compare(logs, inputs, run, introduced=self._introduced)
-        return self._explained(found, logs, [inputs] * len(logs), run, before)
+        comparisons = self._compare(logs, inputs, run, introduced=self._introduced)
+        return self._explained(comparisons, logs, [inputs] * len(logs), run, before)
 
     def _compare(
         self, logs: Sequence[RuntimeLog], inputs: Inputs, run: int, *, introduced: bool
@@ -290,17 +290,17 @@ class _InTurn:
 
     def _explained(
         self,
-        found: list[ExecutionGaps],
+        comparisons: list[ExecutionGaps],
         logs: Sequence[RuntimeLog],
         inputs: Sequence[Inputs],
         run: int,
         before: tuple[State, State, State],
     ) -> list[ExecutionGaps]:
-        for at, comparison in enumerate(found if not self._introduced else ()):
+        for at, comparison in enumerate(comparisons if not self._introduced else ()):
             if self.entrance.starts_far_off(comparison):
                 self.lanes.states = before
-                found[at : at + 1] = self._compare([logs[at]], inputs[at], run + at, introduced=True)
-        return found
+                comparisons[at : at + 1] = self._compare([logs[at]], inputs[at], run + at, introduced=True)
+        return comparisons
 
     def one_for_all(self, runs: Sequence[Run]) -> Iterator[str]:
         taken = sum(1 for item in runs if item.input_index >= 0 and item.comparison.reference_outputs)

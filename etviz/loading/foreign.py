@@ -124,8 +124,8 @@ def _flat(paired: Paired, given: Any) -> Any:
         return given
     if (calls := named_calls(given)) is not None:
         return [(name, tuple(values)) for name, values in calls]
-    found = [tuple(values) for values in paired.artifacts.inputs(given, paired.method, paired.reference()[0])]
-    return found[0] if len(found) == 1 else found
+    runs = [tuple(values) for values in paired.artifacts.inputs(given, paired.method, paired.reference()[0])]
+    return runs[0] if len(runs) == 1 else runs
 
 
 def _state(path: str) -> str:
@@ -155,13 +155,13 @@ def _result(answer: Mapping[str, Any], folder: Path, names: _ParentNames) -> Any
     if "failed" in answer:
         logger.debug("%s", answer["trace"])
         raise RuntimeError(answer["failed"])
-    found = Unpacker(folder / "found", names).unpack(answer["found"])
-    if isinstance(found, ArtifactError):
+    result = Unpacker(folder / "found", names).unpack(answer["found"])
+    if isinstance(result, ArtifactError):
         own = names.paired.artifacts.named.values()
-        found.path = next((path for path in own if str(Path(path).absolute()) == found.path), found.path)
-    if isinstance(found, EtvizError):
-        raise found
-    return found
+        result.path = next((path for path in own if str(Path(path).absolute()) == result.path), result.path)
+    if isinstance(result, EtvizError):
+        raise result
+    return result
 
 
 @dataclass(slots=True)
@@ -295,8 +295,8 @@ class _ParentNames(_SharedNames):
     find_metrics = find_function
 
     def find_replay(self, unpacker: Unpacker, executions: Json, has_float: bool, stages: Sequence[str]) -> Replay:
-        found = [Execution(inputs, log) for log, inputs in unpacker.unpack(executions)]
-        return Replay(refuse, found, refuse if has_float else None, dict.fromkeys(stages, refuse), self._main)
+        known = [Execution(inputs, log) for log, inputs in unpacker.unpack(executions)]
+        return Replay(refuse, known, refuse if has_float else None, dict.fromkeys(stages, refuse), self._main)
 
     def find_piece(self, unpacker: Unpacker, graph: Json, constants: Json, executions: Json) -> Replay:
         own, weights = unpacker.unpack(graph), unpacker.unpack(constants)

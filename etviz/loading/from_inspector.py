@@ -94,9 +94,9 @@ def _profile(events: Sequence[HeldEvent]) -> ProfileEvents:
     rows = [(event, at) for event in events for at in range(len(event.ticks))]
 
     def column(values: list[Any], dtype: Any) -> Any:
-        found = np.empty(len(values), dtype)
-        found[:] = values
-        return found
+        array = np.empty(len(values), dtype)
+        array[:] = values
+        return array
 
     ends = [event.ticks[at] for event, at in rows]
     return ProfileEvents(

@@ -145,7 +145,7 @@ def _expected_outputs(graph: Graph, artifacts: ArtifactSet, method: str) -> list
                 shape = spec.sizes if spec.dynamism == "static" else tuple("?" for _ in spec.sizes)
                 expected.append(_ExpectedOutput(spec.dtype, shape, spec.dim_order))
         return expected
-    uses, found = Uses(graph), []
+    uses, outputs = Uses(graph), []
     for out in graph.outputs:
         meta: Meta | None = None
         if isinstance(out, Ref):
@@ -155,8 +155,8 @@ def _expected_outputs(graph: Graph, artifacts: ArtifactSet, method: str) -> list
             meta = metas[index] if index < len(metas) else None
             if node is None:
                 meta = next((item.meta for item in graph.inputs if item.name == out.name), None)
-        found.append(_ExpectedOutput(meta.dtype, meta.shape) if meta is not None else _ExpectedOutput(None, None))
-    return found
+        outputs.append(_ExpectedOutput(meta.dtype, meta.shape) if meta is not None else _ExpectedOutput(None, None))
+    return outputs
 
 
 class _GivenOutputs:
@@ -193,21 +193,21 @@ class _GivenOutputs:
     def _folder(self, folder: Path) -> dict[str, list[list[Any]]]:
         if not folder.is_dir():
             raise ArtifactError(folder, "there is no such folder with outputs", "name the folder with the raw files")
-        found: dict[str, dict[int, dict[int, Path]]] = {}
+        by_method: dict[str, dict[int, dict[int, Path]]] = {}
         known = {MODEL, *self._table.by_name} if self._table is not None else set[str]()
         for path in sorted(folder.iterdir()):
             match = _NAME.fullmatch(path.name)
             output = int(match["output"]) if match else 0
             for name, execution in _whose(match) if match else ():
                 if name in known:
-                    found.setdefault(name, {}).setdefault(execution, {})[output] = path
-        if not found:
-            found = _other_files(folder)
-        if not found:
+                    by_method.setdefault(name, {}).setdefault(execution, {})[output] = path
+        if not by_method:
+            by_method = _other_files(folder)
+        if not by_method:
             raise ArtifactError(
                 folder, "there are no raw outputs (such as probe-0-0.bin)", "give the runner's --outputs FOLDER/probe-0"
             )
-        return {name: [_in_order(name, files) for _, files in sorted(runs.items())] for name, runs in found.items()}
+        return {name: [_in_order(name, files) for _, files in sorted(runs.items())] for name, runs in by_method.items()}
 
     def _check_names(self, outputs: Mapping[Any, Any]) -> None:
         if self._table is None:
@@ -234,7 +234,7 @@ class _GivenOutputs:
         final = None
         if finals is not None:
             final = self._read(MODEL, finals[run], self._expected)
-        found = _GivenExecution([])
+        execution = _GivenExecution([])
         deviations: dict[str, float] = {}
         table = self._table
         entries = [entry for entry in table.probes if entry.name in self._by_name] if table is not None else []
@@ -251,16 +251,16 @@ class _GivenOutputs:
                 given = values[value.position]
                 place = value.instruction, value.index
                 if value.inside:
-                    found.inside.setdefault(value.instruction, {})[value.inside] = given
+                    execution.inside.setdefault(value.instruction, {})[value.inside] = given
                 elif value.instruction in opened:
-                    self._hold(value.instruction, deviations[name], given, found.values.get(place))
+                    self._hold(value.instruction, deviations[name], given, execution.values.get(place))
                 else:
-                    found.values[place] = given
+                    execution.values[place] = given
                 if deviations[name] and not opened:
                     self.remarks[value.instruction] = f"{name}'s own outputs differ from the program's: not faithful"
-        found.outputs = final or []
+        execution.outputs = final or []
         self._tell(deviations, known=finals is not None)
-        return found
+        return execution
 
     def _hold(self, instruction: int, deviation: float, own: Any, other: Any) -> None:
         before = self.inside.get(instruction, 0.0)
@@ -323,16 +323,16 @@ def _executions(items: Any) -> list[list[Any]]:
 
 
 def _other_files(folder: Path) -> dict[str, dict[int, dict[int, Path]]]:
-    found: dict[str | None, dict[int, dict[int, Path]]] = {}
+    by_name: dict[str | None, dict[int, dict[int, Path]]] = {}
     for path in sorted(folder.iterdir()):
         match = _NAME.fullmatch(path.name)
         if match and path.is_file():
-            runs = found.setdefault(match["name"], {})
+            runs = by_name.setdefault(match["name"], {})
             runs.setdefault(int(match["execution"] or 0), {})[int(match["output"])] = path
-    if len(found) > 1:
-        names = ", ".join(sorted(map(str, found)))
+    if len(by_name) > 1:
+        names = ", ".join(sorted(map(str, by_name)))
         raise ArtifactError(folder, f"outputs of several programs lie here ({names})", "give one program's as a list")
-    return {MODEL: next(iter(found.values()))} if found else {}
+    return {MODEL: next(iter(by_name.values()))} if by_name else {}
 
 
 def _in_order(name: str, files: Mapping[int, Path]) -> list[Path]:
@@ -394,12 +394,12 @@ def _shape(shape: Sequence[int | str]) -> str:
 
 
 def _check_mark(entry: ProbeEntry, mark: Any) -> None:
-    found = [*mark.tolist()] if isinstance(mark, torch.Tensor) else []
-    if tuple(found) == entry.mark:
+    numbers = [*mark.tolist()] if isinstance(mark, torch.Tensor) else []
+    if tuple(numbers) == entry.mark:
         return
-    if tuple(found[:2]) == entry.mark[:2]:
-        raise UsageError(f"what was given as {entry.name} are the outputs of probe-{found[2]}")
-    if tuple(found[:1]) == entry.mark[:1]:
+    if tuple(numbers[:2]) == entry.mark[:2]:
+        raise UsageError(f"what was given as {entry.name} are the outputs of probe-{numbers[2]}")
+    if tuple(numbers[:1]) == entry.mark[:1]:
         raise UsageError(f"what was given as {entry.name} are the outputs of a probe of another program")
     raise UsageError(f"what was given as {entry.name} does not end with its mark: these are outputs of something else")
 

@@ -250,7 +250,7 @@ def _left_out(paired: Paired, notes: tuple[str, ...]) -> Compared:
     reason = notes[-1].partition(";")[0].rstrip(".")
     reason = reason[0].lower() + reason[1:]
     nodes = [node for node in paired.graph.walk() if node.instruction >= 0]
-    buffer, found = paired.artifacts.buffer, []
+    buffer, runs = paired.artifacts.buffer, []
     sound = buffer is not None and not buffer.is_blank(paired.artifacts.dump.tensor_refs())
     shown = sound and (not paired.has_reference or notes[-1] == NO_INPUTS)
     for number, (at, block) in enumerate(paired.executions):
@@ -267,8 +267,8 @@ def _left_out(paired: Paired, notes: tuple[str, ...]) -> Compared:
                     if gap is not None:
                         gap.status = NOT_COMPARED
             result.runtime_outputs = log.outputs()
-        found.append(Run(at, -1, result))
-    return Compared(tuple(found), None, notes)
+        runs.append(Run(at, -1, result))
+    return Compared(tuple(runs), None, notes)
 
 
 def _logged_values(paired: Paired, log: RuntimeLog, node: Node) -> tuple[Sequence[Any], str]:

@@ -108,12 +108,12 @@ def off_inputs(paired: Paired, replayed: Sequence[Execution]) -> Iterator[str]:
 def _names(own: Paired, other: Paired) -> dict[str, str]:
     shared = set(own.shared_state())
     mine = {_tail(item.target): item.target for item in own.graph.inputs if item.target}
-    found = {}
+    names = {}
     for item in other.graph.inputs:
         if item.target and (item.target in other.graph.mutations or _tail(item.target) in shared):
             tail = _tail(item.target)
-            found[item.target] = mine[tail] if tail in shared and tail in mine else f"{other.method}:{item.target}"
-    return found
+            names[item.target] = mine[tail] if tail in shared and tail in mine else f"{other.method}:{item.target}"
+    return names
 
 
 def _tail(target: str) -> str:
@@ -123,7 +123,7 @@ def _tail(target: str) -> str:
 def _exchanges(
     calls: Sequence[Call], blocks: Sequence[tuple[int, RunBlock]], methods: Mapping[str, Paired]
 ) -> list[Exchange]:
-    found = [Exchange() for _ in calls]
+    exchanges = [Exchange() for _ in calls]
     outputs: list[list[Any]] = []
     for number, ((name, values), (_, block)) in enumerate(zip(calls, blocks, strict=True)):
         graph: Graph = methods[name].graph
@@ -131,11 +131,11 @@ def _exchanges(
             source = _source(value, outputs)
             if source is not None:
                 earlier, output = source
-                found[number].takes[item.name] = found[earlier].gives.setdefault(
+                exchanges[number].takes[item.name] = exchanges[earlier].gives.setdefault(
                     output, f"output {output} of {calls[earlier][0]} in call {earlier}"
                 )
         outputs.append(RuntimeLog(block, methods[name].artifacts.buffer, {}).outputs())
-    return found
+    return exchanges
 
 
 def _source(value: Any, outputs: Sequence[Sequence[Any]]) -> tuple[int, int] | None:

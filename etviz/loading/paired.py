@@ -233,8 +233,8 @@ class Paired:
             return ""
         inputs = len(self.graph.user_inputs())
         graphs = {name: etrecord.graph(name) for name in further}
-        found = [n for n, graph in graphs.items() if not _quantizes(graph) and len(graph.user_inputs()) == inputs]
-        return found[0] if len(found) == 1 else ""
+        names = [n for n, graph in graphs.items() if not _quantizes(graph) and len(graph.user_inputs()) == inputs]
+        return names[0] if len(names) == 1 else ""
 
     @property
     def stages(self) -> dict[str, Callable[[], Evaluator]]:
@@ -251,13 +251,13 @@ class Paired:
         def make(program: str) -> Evaluator:
             return Evaluator(etrecord.graph(program), etrecord.weights(program), self._limits())
 
-        found = {}
+        makers = {}
         for program in etrecord.programs:
             module, _, method = program.rpartition("/")
             if method == self.method or (len(etrecord.methods) == 1 and not module):
                 name = {"edge_dialect_exported_program": "edge", "exported_program": "exported"}
-                found[name.get(module or program, program)] = partial(make, program)
-        return found
+                makers[name.get(module or program, program)] = partial(make, program)
+        return makers
 
     def _limits(self) -> Limits:
         from etviz.evaluation.limits import Limits
@@ -346,15 +346,15 @@ def _executions(
 
 
 def _differences(blocks: Sequence[tuple[int, RunBlock]], calls: Calls, *, values: bool) -> dict[int, str]:
-    found: dict[int, str] = {}
+    differences: dict[int, str] = {}
     known, difference = None, ""
     for at, block in blocks:
         if (own := outline(block)) != known:
             known, difference = own, misfit(block, calls)
             if values and not difference:
                 difference = skipped(block, calls) or contradiction(block, calls)
-        found[at] = difference
-    return found
+        differences[at] = difference
+    return differences
 
 
 def _agreements(artifacts: ArtifactSet, method: str, blocks: Sequence[RunBlock]) -> list[int]:

@@ -27,20 +27,20 @@ def exported_program_of(files: Mapping[str, str], method: str, name: str) -> Exp
 def _makers(files: Mapping[str, str], method: str) -> dict[str, Callable[[], ExportedProgram]]:
     from etviz.evaluation.exported import exported_program
 
-    found: dict[str, Callable[[], ExportedProgram]] = {}
+    makers: dict[str, Callable[[], ExportedProgram]] = {}
     etrecord = ETRecord(files["etrecord"]) if "etrecord" in files else None
     if etrecord is not None:
         short = {"exported_program": "exported", f"edge_dialect_exported_program/{method}": "edge"}
         for program in etrecord.programs:
             make = partial(_of_etrecord, etrecord, program)
-            found |= dict.fromkeys((short.get(program, program), program), make)
+            makers |= dict.fromkeys((short.get(program, program), program), make)
     if "record" in files:
         record = read_record(files["record"])
         weights = Weights(record, files["record"], etrecord)
         for name, graphs in (("lowered", record.graphs), ("float", record.references)):
             if method in graphs:
-                found[name] = partial(exported_program, graphs[method], weights)
-    return found
+                makers[name] = partial(exported_program, graphs[method], weights)
+    return makers
 
 
 def _of_etrecord(etrecord: ETRecord, program: str) -> ExportedProgram:

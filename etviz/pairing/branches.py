@@ -97,11 +97,11 @@ def number_branches(graph: Graph, method: Method) -> dict[int, Node]:
 
 
 def controlled(nodes: Iterable[Node], areas: Sequence[Region | Loop]) -> list[tuple[Node, Region | Loop]]:
-    found = [node for node in nodes if node.target in CONTROL]
-    together = len(found) == len(areas) and all(
-        isinstance(area, Loop) == (node.target in LOOPS) for node, area in zip(found, areas, strict=True)
+    controlling = [node for node in nodes if node.target in CONTROL]
+    together = len(controlling) == len(areas) and all(
+        isinstance(area, Loop) == (node.target in LOOPS) for node, area in zip(controlling, areas, strict=True)
     )
-    return list(zip(found, areas, strict=True)) if together else []
+    return list(zip(controlling, areas, strict=True)) if together else []
 
 
 def _align(nodes: list[Node], calls: list[Instruction]) -> list[tuple[Node, Instruction]] | None:

@@ -165,8 +165,8 @@ class _Search:
         target, arguments = known
         own = set(self.handles.get(call.index, ()))
         if own:
-            found = {n.name: n for handle in own for n in self.edge.by_handle.get(handle, ()) if n.target == target}
-            nodes = list(found.values())
+            by_name = {n.name: n for handle in own for n in self.edge.by_handle.get(handle, ()) if n.target == target}
+            nodes = list(by_name.values())
         else:
             nodes = self.edge.by_target.get(target, [])
         if not self._spend(len(nodes)):

@@ -57,11 +57,11 @@ class HandleMatch:
 
 
 def logged_tensors(block: RunBlock) -> dict[int, list[TensorRef]]:
-    found: dict[int, list[TensorRef]] = {}
+    logged: dict[int, list[TensorRef]] = {}
     for event in block.debug:
         if event.delegate_debug_id is None and not event.is_output:
-            found.setdefault(event.instruction_id, []).extend(event.tensors)
-    return found
+            logged.setdefault(event.instruction_id, []).extend(event.tensors)
+    return logged
 
 
 class _Candidates:

@@ -69,18 +69,18 @@ def match_constants(program: Program, method: Method, graph: Graph, weights: Map
 
 def _views(graph: Graph, constants: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Programs store them as constants of the view's shape."""
-    found: dict[str, torch.Tensor] = {}
+    views: dict[str, torch.Tensor] = {}
     for node in graph.nodes:
         if node.target != VIEW:
             continue
         name, meta = next(iter(node.reads()), ""), next(iter(node.outputs), None)
-        source = found.get(name, constants.get(name))
+        source = views.get(name, constants.get(name))
         if source is None or meta is None or not source.is_contiguous():
             continue
         sizes = [size for size in meta.shape if isinstance(size, int)]
         if len(sizes) == len(meta.shape) and math.prod(sizes) == source.numel():
-            found[node.name] = source.reshape(sizes)
-    return found
+            views[node.name] = source.reshape(sizes)
+    return views
 
 
 def in_place(weights: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:

@@ -89,8 +89,8 @@ def match_parameters(
     `order` and `reference_order` are paths of modules in the order of their calls.
     """
     table = _Table(reference)
-    found = {name: table.find(name, value) for name, value in model.items()}
-    matches = {name: match for name, match in found.items() if match is not None}
+    matched = {name: table.find(name, value) for name, value in model.items()}
+    matches = {name: match for name, match in matched.items() if match is not None}
     _biases(model, reference, matches)
     _by_place(model, reference, matches, _sorted(model, order), _sorted(reference, reference_order))
     twins = _twins(reference)
@@ -108,10 +108,10 @@ def _twins(reference: Mapping[str, torch.Tensor]) -> dict[str, list[str]]:
         if not is_constant(value):
             groups.setdefault((tuple(value.shape), float(value.double().sum())), []).append(name)
     return {
-        name: found
+        name: twins
         for group in groups.values()
         for name in group
-        if (found := [other for other in group if _is_twin(reference[name], reference[other])])
+        if (twins := [other for other in group if _is_twin(reference[name], reference[other])])
     }
 
 
@@ -181,17 +181,17 @@ class _Table:
         if value.ndim < 2:
             return self._vector(name, value)
         matrix = _matrix(value)
-        found = self._assembled(name, matrix, self._rows.get(matrix.shape[1]))
-        if found is None and value.ndim == 2:
+        match = self._assembled(name, matrix, self._rows.get(matrix.shape[1]))
+        if match is None and value.ndim == 2:
             across = self._assembled(name, value.T, self._columns.get(value.shape[0]))
             if across is not None and len(across.sources) == 1 and across.rows is not None:
-                found = replace(across, relation="permuted", rows=None, columns=across.rows, detail="columns")
-            turned = None if found else self._assembled(name, matrix, self._columns.get(matrix.shape[1]))
+                match = replace(across, relation="permuted", rows=None, columns=across.rows, detail="columns")
+            turned = None if match else self._assembled(name, matrix, self._columns.get(matrix.shape[1]))
             if turned is not None:
-                found = replace(turned, relation="transposed")
-        if found is not None:
-            self._used.update(found.sources)
-        return found
+                match = replace(turned, relation="transposed")
+        if match is not None:
+            self._used.update(match.sources)
+        return match
 
     def _assembled(self, name: str, matrix: torch.Tensor, side: _SortedRows | None) -> Match | None:
         if side is None:
@@ -202,9 +202,9 @@ class _Table:
         owners.sort(key=lambda owner: self._used[side.names[owner]])  # among equal tensors, one that is still free
         whole = [owner for owner in owners if side.tensors[owner].shape[0] >= matrix.shape[0]]
         for chosen in [*([owner] for owner in whole), owners]:
-            found = _from(name, matrix, keys, norms, side, chosen, tolerance)
-            if found is not None:
-                return found
+            match = _from(name, matrix, keys, norms, side, chosen, tolerance)
+            if match is not None:
+                return match
         return None
 
     def _vector(self, name: str, value: torch.Tensor) -> Match | None:
@@ -453,7 +453,7 @@ def corresponding(model: Sequence[str], reference: Sequence[str], matches: Mappi
         for source in match.sources:
             users.setdefault(source, set()).add(match.name)
     paths = {prefix for name in model for prefix in _prefixes(name)}
-    found: dict[str, str] = {}
+    partners: dict[str, str] = {}
     for path in paths:
         sources = {
             source for name in model if _within(name, path) and name in matches for source in matches[name].sources
@@ -463,9 +463,9 @@ def corresponding(model: Sequence[str], reference: Sequence[str], matches: Mappi
         other = _common(sources)
         back = {user for name in reference if _within(name, other) for user in users.get(name, ())}
         if all(_within(user, path) for user in back):
-            found[path] = other
-    found[""] = ""
-    return found
+            partners[path] = other
+    partners[""] = ""
+    return partners
 
 
 def _prefixes(name: str) -> list[str]:

@@ -258,16 +258,16 @@ def _factors(suspect: Suspect) -> Iterator[PortChange]:
     values = suspect.port.value(suspect.stage.pair)
     if values is None:
         return
-    found, expected = values
-    factor = _factor(found, expected)
-    if factor is None or not _explains(suspect.stage, found * factor - expected):
+    value, expected = values
+    factor = _factor(value, expected)
+    if factor is None or not _explains(suspect.stage, value * factor - expected):
         return
     path = suspect.path
     if suspect.stage.pair.point.side == "input":
         path = next((stage.pair.point.module for stage in suspect.before if stage.pair.point.side == "output"), "")
-        width = found.shape[-1]
+        width = value.shape[-1]
     else:
-        width = found.shape[-1]
+        width = value.shape[-1]
     root = f" (√{width})" if abs(factor - math.sqrt(width)) < 1e-3 * factor else ""
     name = "embedding scale" if isinstance(suspect.port.model.get_submodule(path), torch.nn.Embedding) else "scale"
     where = starred(path)
@@ -275,9 +275,9 @@ def _factors(suspect: Suspect) -> Iterator[PortChange]:
     yield PortChange(name, where, f"the output of {where} × {factor:.6g}{root}", edits)
 
 
-def _factor(found: torch.Tensor, expected: torch.Tensor) -> float | None:
-    square = float(found.square().sum())
-    return float((found * expected).sum()) / square if square and math.isfinite(square) else None
+def _factor(value: torch.Tensor, expected: torch.Tensor) -> float | None:
+    square = float(value.square().sum())
+    return float((value * expected).sum()) / square if square and math.isfinite(square) else None
 
 
 def _explains(stage: PortStage, gap: torch.Tensor) -> bool:
@@ -289,9 +289,9 @@ def _caps(suspect: Suspect) -> Iterator[PortChange]:
     values = suspect.port.value(suspect.stage.pair)
     if values is None:
         return
-    found, expected = values
-    at = int((found - expected).abs().argmax())
-    x, y = float(found.flatten()[at]), float(expected.flatten()[at])
+    value, expected = values
+    at = int((value - expected).abs().argmax())
+    x, y = float(value.flatten()[at]), float(expected.flatten()[at])
     if not 0 < abs(y) < abs(x) or x * y < 0:
         return
     low, high = abs(y), max(abs(y), abs(x)) * 1e4
@@ -299,7 +299,7 @@ def _caps(suspect: Suspect) -> Iterator[PortChange]:
         cap = math.sqrt(low * high)
         low, high = (cap, high) if cap * math.tanh(abs(x) / cap) < abs(y) else (low, cap)
     cap = math.sqrt(low * high)
-    if not _explains(suspect.stage, cap * torch.tanh(found / cap) - expected):
+    if not _explains(suspect.stage, cap * torch.tanh(value / cap) - expected):
         return
     cap = round(cap, 3) if abs(cap - round(cap, 3)) < 1e-4 * cap else cap
     path = suspect.path
@@ -518,10 +518,10 @@ def _attention(suspect: Suspect) -> Iterator[PortChange]:
 def _settings(model: torch.nn.Module) -> dict[str, float]:
     config = getattr(model, "config", None)
     named = getattr(config, "__dict__", {})
-    found = {name.lower(): float(value) for name, value in named.items() if type(value) in (int, float)}
+    settings = {name.lower(): float(value) for name, value in named.items() if type(value) in (int, float)}
     for module in model.modules():
-        found |= {name.lower(): float(value) for name, value in vars(module).items() if type(value) in (int, float)}
-    return found
+        settings |= {name.lower(): float(value) for name, value in vars(module).items() if type(value) in (int, float)}
+    return settings
 
 
 def _attended(
@@ -559,8 +559,8 @@ def _branches(suspect: Suspect) -> Iterator[PortChange]:
     values = suspect.port.value(suspect.stage.pair)
     if values is None:
         return
-    found, expected = values
-    gap = expected - found
+    value, expected = values
+    gap = expected - value
     for stage in suspect.before:
         branch = suspect.port.value(stage.pair) if stage.pair.point.side == "output" else None
         if branch is None or branch[0].shape != gap.shape:

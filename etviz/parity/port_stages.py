@@ -128,24 +128,24 @@ class Port:
         )
 
     def value(self, pair: Pair, trace: Trace | None = None) -> tuple[torch.Tensor, torch.Tensor] | None:
-        found = _at(trace or self.plain, pair.point)
-        expected = None if found is None else pair.expected(self.expected, found)
-        return None if found is None or expected is None else (found.double(), expected)
+        value = _at(trace or self.plain, pair.point)
+        expected = None if value is None else pair.expected(self.expected, value)
+        return None if value is None or expected is None else (value.double(), expected)
 
     def _stage(self, pair: Pair, trace: Trace) -> PortStage | None:
         values = self.value(pair, trace)
         if values is None:
             return None
-        found, expected = values
-        gap = found - expected
-        gap = torch.where((found == expected) | (found.isnan() & expected.isnan()), 0.0, gap)
+        value, expected = values
+        gap = value - expected
+        gap = torch.where((value == expected) | (value.isnan() & expected.isnan()), 0.0, gap)
         norm, size = float(expected.norm()), math.sqrt(max(gap.numel(), 1))
         rmse = float(gap.norm()) / size
         plain = _at(trace, pair.point)
         floor = EPS.get(str(plain.dtype).removeprefix("torch."), 0.0) / 2 / math.sqrt(3) if plain is not None else 0.0
         return PortStage(
             pair,
-            tuple(found.shape),
+            tuple(value.shape),
             rmse if math.isfinite(rmse) else math.inf,
             float(gap.abs().max()) if gap.numel() else 0.0,
             float(gap.norm()) / norm if norm else (0.0 if rmse == 0 else math.inf),
@@ -181,8 +181,8 @@ def put_side_by_side(
     expected = run(reference, reference_arguments)
     update()
     matches = match_parameters(mine, theirs, _called(plain), _called(expected))
-    found = {match.name: match for match in matches}
-    modules = corresponding(list(mine), list(theirs), found)
+    by_name = {match.name: match for match in matches}
+    modules = corresponding(list(mine), list(theirs), by_name)
     used = {source for match in matches for source in match.sources}
     port = Port(
         model,
@@ -191,7 +191,7 @@ def put_side_by_side(
         reference_arguments,
         mine,
         theirs,
-        found,
+        by_name,
         modules,
         plain,
         expected,
@@ -281,13 +281,13 @@ def _rounded(port: Port) -> dict[Point, float]:
         {point: value.double() - port.expected.values[point].double() for point, value in trace.values.items()},
         trace.output.double() - port.expected.output.double(),
     )
-    found = {}
+    squares = {}
     for pair in port.pairs:
         like = _at(port.plain, pair.point)
         gap = None if like is None else pair.expected(gaps, like)
         if gap is not None:
-            found[pair.point] = float(gap.square().mean())
-    return found
+            squares[pair.point] = float(gap.square().mean())
+    return squares
 
 
 def first_difference(stages: Sequence[PortStage]) -> PortStage | None:

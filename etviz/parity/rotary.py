@@ -56,19 +56,19 @@ class Rotary:
 
 
 def frequencies_of(tensors: Mapping[str, torch.Tensor]) -> list[Rotary]:
-    found = []
+    rotaries = []
     real = {name: value for name, value in tensors.items() if value.is_floating_point()}
     for name, value in real.items():
         rising = value.ndim == 1 and len(value) > 1 and bool((value[1:] < value[:-1]).all())
         if rising and float(value[-1]) > 0 and float(value[0]) <= 1:
-            found.append(Rotary((name,), value.double(), 1.0, len(value)))
+            rotaries.append(Rotary((name,), value.double(), 1.0, len(value)))
     tables = [name for name, value in real.items() if value.ndim == 2 and len(value) > 1]
     for cos in tables:
         for sin in tables:
             table = _table((cos, sin), real[cos].double(), real[sin].double()) if cos != sin else None
             if table is not None:
-                found.append(table)
-    return found
+                rotaries.append(table)
+    return rotaries
 
 
 def _table(names: tuple[str, str], cos: torch.Tensor, sin: torch.Tensor) -> Rotary | None:

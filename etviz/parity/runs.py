@@ -104,7 +104,7 @@ def tensor_in(value: Any) -> torch.Tensor | None:
     if isinstance(value, Mapping):
         value = tuple(value.values())
     if isinstance(value, (tuple, list)):
-        return next((found for item in value if (found := tensor_in(item)) is not None), None)
+        return next((tensor for item in value if (tensor := tensor_in(item)) is not None), None)
     return None
 
 
@@ -161,10 +161,10 @@ def run(
             raise UsageError(
                 f"{type(model).__name__} fails on its arguments: {type(error).__name__}: {error}"
             ) from error
-    found = tensor_in(output)
-    if found is None:
+    result = tensor_in(output)
+    if result is None:
         raise UsageError(f"{type(model).__name__} returns no floating-point tensor, found {type(output).__name__}")
-    return Trace(values, found.detach().clone())
+    return Trace(values, result.detach().clone())
 
 
 def _watched(
@@ -174,9 +174,9 @@ def _watched(
     calls: dict[str, int] = {}
 
     def keep(point: Point, value: Any) -> None:
-        found = tensor_in(value) if wanted is None or point in wanted else None
-        if found is not None:
-            values[point] = found.detach().clone()
+        tensor = tensor_in(value) if wanted is None or point in wanted else None
+        if tensor is not None:
+            values[point] = tensor.detach().clone()
 
     def before(path: str, _: Any, args: Any, kwargs: Any) -> None:
         calls[path] = calls.get(path, -1) + 1

@@ -84,8 +84,8 @@ def _beginning(text: str) -> str:
 def _advice(error: BaseException) -> str:
     text = "\n".join(map(str, _chain(error)))
     for pattern, advice in _ADVICE:
-        if found := re.search(pattern, text):
-            return advice.format(**found.groupdict())
+        if match := re.search(pattern, text):
+            return advice.format(**match.groupdict())
     return ""
 
 

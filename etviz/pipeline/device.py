@@ -210,8 +210,8 @@ def _written(path: Path) -> Path | None:
 
 
 def _outputs(folder: Path) -> tuple[Path, ...]:
-    found = folder.glob(f"{_OUTPUTS}-*.bin")
-    return tuple(sorted(found, key=lambda path: [int(number) for number in re.findall(r"\d+", path.name)]))
+    paths = folder.glob(f"{_OUTPUTS}-*.bin")
+    return tuple(sorted(paths, key=lambda path: [int(number) for number in re.findall(r"\d+", path.name)]))
 
 
 def _last_lines(log: Path) -> list[str]:
@@ -289,17 +289,17 @@ def _end_marked(mark: bytes) -> None:
     A descriptor holds each process before its environment is read, so no other process can take its number.
     """
     for _ in range(_SWEEPS):
-        found = False
+        stopped = False
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError, AttributeError):
                 held = os.pidfd_open(int(folder.name))
                 try:
                     if mark in (folder / "environ").read_bytes().split(b"\0"):
-                        found = True
+                        stopped = True
                         signal.pidfd_send_signal(held, signal.SIGKILL)
                 finally:
                     os.close(held)
-        if not found:
+        if not stopped:
             return
 
 
@@ -343,10 +343,10 @@ class Adb:
     def __init__(
         self, serial: str | None = None, folder: str = DEVICE_FOLDER, timeout: float = DEFAULT_TIMEOUT
     ) -> None:
-        found = shutil.which("adb")
-        if found is None:
+        command = shutil.which("adb")
+        if command is None:
             raise UsageError("there is no adb on this machine's PATH; install the Android platform tools")
-        self._adb = [found, *(["-s", serial] if serial else [])]
+        self._adb = [command, *(["-s", serial] if serial else [])]
         self._folder, self._timeout = folder.rstrip("/"), timeout
         self._begin = ""
         state = self._ask("get-state")

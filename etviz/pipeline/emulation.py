@@ -43,8 +43,8 @@ class _Made:
 
 def emulators(pte: PathLike, method: str = "forward") -> tuple[str, ...]:
     backends = dict.fromkeys(read_program(pte).method(method).backends)
-    found = (interpreter_of(backend) for backend in backends if not _stays(backend))
-    return tuple(dict.fromkeys(item.implementation for item in found if item is not None))
+    interpreters = (interpreter_of(backend) for backend in backends if not _stays(backend))
+    return tuple(dict.fromkeys(item.implementation for item in interpreters if item is not None))
 
 
 def emulate(
@@ -118,20 +118,20 @@ def _delegate(graph: Graph, call: DelegateCall) -> Graph:
 
 
 def _interpreter(backend_id: str) -> Interpreter:
-    found = interpreter_of(backend_id)
-    if found is None:
+    interpreter = interpreter_of(backend_id)
+    if interpreter is None:
         raise UsageError(
             f"etviz has no reference implementation of {backend_id}; run it on the device, or register one "
             "(docs/backends.md)"
         )
-    if not found.is_installed():
-        raise UsageError(f"runner='emulated' needs {found.package} for {backend_id}: {found.command}")
-    return found
+    if not interpreter.is_installed():
+        raise UsageError(f"runner='emulated' needs {interpreter.package} for {backend_id}: {interpreter.command}")
+    return interpreter
 
 
 def _stays(backend_id: str) -> bool:
-    found = interpreter_of(backend_id)
-    return (found is None or not found.implementation) and runs_here(backend_id)
+    interpreter = interpreter_of(backend_id)
+    return (interpreter is None or not interpreter.implementation) and runs_here(backend_id)
 
 
 def _with_made(
@@ -141,26 +141,26 @@ def _with_made(
     delegates: dict[int, Graph],
     runs: Sequence[Sequence[Any]],
 ) -> list[list[Any]]:
-    found = []
+    values = []
     for at, inputs in enumerate(runs):
         own = list(inputs)
         for call in calls:
             here = made.get(call.instruction)
             own += here[at].outputs if here is not None else _zeros(delegates[call.instruction])
-        found.append(own)
-    return found
+        values.append(own)
+    return values
 
 
 def _zeros(graph: Graph) -> list[torch.Tensor]:
 
-    uses, found = Uses(graph), []
+    uses, zeros = Uses(graph), []
     for name in refs(graph.outputs):
         operator, output = uses.value(name)
         meta = uses.nodes[operator].outputs[output]
         if meta is None or not all(isinstance(size, int) for size in meta.shape):
             raise UsageError("runner='emulated' takes delegates with known sizes only; export without dynamic shapes")
-        found.append(torch.zeros(tuple(map(int, meta.shape)), dtype=getattr(torch, meta.dtype)))
-    return found
+        zeros.append(torch.zeros(tuple(map(int, meta.shape)), dtype=getattr(torch, meta.dtype)))
+    return zeros
 
 
 def _make(piece: Piece, timeout: float | None) -> _Made:

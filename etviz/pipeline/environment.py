@@ -94,7 +94,7 @@ def lower_elsewhere(
     return files
 
 
-def failed(step: str, problem: str, found: Mapping[str, str]) -> str:
+def failed(step: str, problem: str, versions: Mapping[str, str]) -> str:
     what = _STEPS.get(step, step).format(torch=torch.__version__)
     advice = f"; {_ADVICE}" if step == "read" else ""
-    return f"executorch {found['executorch']} with torch {found['torch']} can't {what}: {problem}{advice}"
+    return f"executorch {versions['executorch']} with torch {versions['torch']} can't {what}: {problem}{advice}"

@@ -30,13 +30,13 @@ def main(connection: int, parent: int) -> None:
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in ("executorch", "torch"):
         try:
-            found[name] = str(importlib.import_module(name).__version__) if name == "torch" else _installed(name)
+            installed[name] = str(importlib.import_module(name).__version__) if name == "torch" else _installed(name)
         except Exception as error:  # noqa: BLE001 - a broken installation fails in its own way
-            found[name] = f"none ({type(error).__name__}: {error})"
-    return found
+            installed[name] = f"none ({type(error).__name__}: {error})"
+    return installed
 
 
 def _installed(name: str) -> str:
@@ -96,8 +96,8 @@ def _steps(request: dict[str, Any]) -> Any:
         yield "quantize"
         program = _quantize(program, inputs, make(request["quantizer"]), given["calibration"])
     yield "lower"
-    found = make(request["partitioner"]) if request["partitioner"] else []
-    partitioner: Any = list(found) if isinstance(found, (list, tuple)) else [found]
+    made = make(request["partitioner"]) if request["partitioner"] else []
+    partitioner: Any = list(made) if isinstance(made, (list, tuple)) else [made]
     edge = to_edge_transform_and_lower(program, partitioner=partitioner or None, generate_etrecord=True)
     yield "emit"
     manager = edge.to_executorch()

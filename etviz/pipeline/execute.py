@@ -200,8 +200,8 @@ def _run(
 
 
 def _lacking(error: ExecutionError) -> str:
-    found = (_LACKING.search(line) for line in error.last_lines)
-    return next((match[1] for match in found if match is not None), "")
+    matches = (_LACKING.search(line) for line in error.last_lines)
+    return next((match[1] for match in matches if match is not None), "")
 
 
 def _overflowed(error: ExecutionError) -> bool:

@@ -49,8 +49,8 @@ class Interpreter:
         """Advice after an error if another release is installed."""
         name, _, known = self.pinned.partition("==")
         with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError):
-            if (found := importlib.metadata.version(name)) != known:
-                return f"; {name} {found} is installed, {known} is known to work: {self.command}"
+            if (installed := importlib.metadata.version(name)) != known:
+                return f"; {name} {installed} is installed, {known} is known to work: {self.command}"
         return ""
 
 
@@ -111,11 +111,11 @@ def interpreter_of(backend_id: str) -> Interpreter | None:
 
 def how_to_run(backend_id: str) -> str:
     """The next step where the runtime lacks a backend."""
-    found = INTERPRETERS.get(backend_id)
-    if found is None or not found.implementation:
+    interpreter = INTERPRETERS.get(backend_id)
+    if interpreter is None or not interpreter.implementation:
         return "run it on its device and load what it logs, or what probes return (docs/devices.md)"
-    command = "" if found.is_installed() else f", after {found.command}"
-    return f"give runner='emulated' to run it in the {found.implementation}{command}"
+    command = "" if interpreter.is_installed() else f", after {interpreter.command}"
+    return f"give runner='emulated' to run it in the {interpreter.implementation}{command}"
 
 
 def emulated_by(implementation: str) -> str:

@@ -32,8 +32,8 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
     model = OpenvinoModel(content)
     places = {name: port for name, port in _places(uses, list(model.layers())).items() if name in names}
     plain, precision = run_compiled(content, list(inputs))
-    found, _ = run_compiled(model.returning(list(places.values())), list(inputs), _SINGLE)
-    own, added = found[: len(plain)], found[len(plain) :]
+    outputs, _ = run_compiled(model.returning(list(places.values())), list(inputs), _SINGLE)
+    own, added = outputs[: len(plain)], outputs[len(plain) :]
     inner = {name: _typed(value, uses.meta(uses.value(name))) for name, value in zip(places, added, strict=True)}
     gone = [name for name in names if name not in inner]
     parts = parts_of_next(graph, expose(graph), gone, inner)
@@ -46,13 +46,13 @@ def _places(uses: Uses, layers: Sequence[Layer]) -> dict[str, Port]:
 
     A layer without the name of an operator may be a step to one that another layer ends.
     """
-    ends, found = {layer.name for layer in layers if layer.outputs}, dict[str, Port]()
+    ends, ports = {layer.name for layer in layers if layer.outputs}, dict[str, Port]()
     order = {name: at for at, name in enumerate(uses.nodes)}
     for layer in layers:
         if layer.name in order or ends.isdisjoint(layer.merged):
             whole = sorted({layer.name, *layer.merged - ends} & order.keys(), key=order.__getitem__)
-            found |= next(filter(None, (_values(uses, name, layer) for name in reversed(whole))), {})
-    return found
+            ports |= next(filter(None, (_values(uses, name, layer) for name in reversed(whole))), {})
+    return ports
 
 
 def _values(uses: Uses, operator: str, layer: Layer) -> dict[str, Port]:

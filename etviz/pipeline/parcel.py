@@ -211,8 +211,8 @@ class Unpacker:
     def _table(self, number: int, rows: int, *columns: Json) -> Any:
         import pandas as pd
 
-        found = {name: pd.Series(self.unpack(values), dtype=dtype) for name, dtype, values in columns}
-        made = self._seen[number] = pd.DataFrame(found, index=range(rows))
+        columns_by_name = {name: pd.Series(self.unpack(values), dtype=dtype) for name, dtype, values in columns}
+        made = self._seen[number] = pd.DataFrame(columns_by_name, index=range(rows))
         return made
 
     def _at(self, dtype: str, shape: list[int], strides: list[int], start: int) -> torch.Tensor:
@@ -232,17 +232,17 @@ def _content(path: Path) -> torch.Tensor:
 
 
 def _dtype(name: str) -> torch.dtype:
-    found = getattr(torch, name)
-    if not isinstance(found, torch.dtype):
+    dtype = getattr(torch, name)
+    if not isinstance(dtype, torch.dtype):
         raise TypeError(f"torch.{name} is no dtype")
-    return found
+    return dtype
 
 
 def _class(module: str, name: str) -> Any:
-    found: Any = importlib.import_module(module) if module.startswith("etviz.") else None
+    item: Any = importlib.import_module(module) if module.startswith("etviz.") else None
     for part in name.split("."):
-        found = getattr(found, part, None)
-    is_own = isinstance(found, type) and issubclass(found, (EtvizError, float))
-    if not (is_own or dataclasses.is_dataclass(found) or hasattr(found, "_fields")):
+        item = getattr(item, part, None)
+    is_own = isinstance(item, type) and issubclass(item, (EtvizError, float))
+    if not (is_own or dataclasses.is_dataclass(item) or hasattr(item, "_fields")):
         raise TypeError(f"{module}.{name} can't be handed to another process")
-    return found
+    return item

@@ -245,8 +245,8 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
     packed = pack_graph(unpacked)
     outputs = [given[position] for position in range(len(given))]
     content = delegate_program(graph.backend_id, graph.compile_specs, packed, unpacked.used(), tensors, outputs)
-    found = run_program(content, pte, inputs)
-    shown = {name: places[name].restore(found[at[name]], shapes[name][0]) for name in places}
+    results = run_program(content, pte, inputs)
+    shown = {name: places[name].restore(results[at[name]], shapes[name][0]) for name in places}
     missing = {name: _NO_VALUE for name in names if name not in places}
     there = [name for name in names if name in places]
     return ShownInside(there, [shown[name] for name in (*own, *there)], missing)
@@ -259,8 +259,8 @@ def _shapes(
     if all(isinstance(size, int) for meta in metas.values() for size in meta.shape):
         return {name: (tuple(map(int, meta.shape)), getattr(torch, meta.dtype)) for name, meta in metas.items()}
     state = {item.name: _like(item.meta) for item in graph.inputs if item.kind != "user"}
-    found = _built(graph, state, inputs).values
-    return {name: (tuple(found[name].shape), found[name].dtype) for name in names}
+    built = _built(graph, state, inputs).values
+    return {name: (tuple(built[name].shape), built[name].dtype) for name in names}
 
 
 def _like(meta: Meta | None) -> torch.Tensor:

@@ -163,10 +163,10 @@ def parse_size(size: int | str) -> int:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(size))
     unit = _UNITS.get(match[2].lower()) if match else None
-    found = int(float(match[1]) * unit) if match and unit else 0
-    if found <= 0 or isinstance(size, bool):
+    count = int(float(match[1]) * unit) if match and unit else 0
+    if count <= 0 or isinstance(size, bool):
         raise UsageError(f"budget must be a positive number of bytes, or such as '64MB', found {size!r}")
-    return found
+    return count
 
 
 def _files(given: PathLike) -> tuple[Path, Path | None]:
@@ -360,22 +360,22 @@ class _OpenedDelegate:
     def parts(self, budget: int) -> list[_DelegatePart]:
         costs = [(name, self.sizes[name]) for name in expose(self.inner).candidates if name in self.sizes]
         groups = _packed(costs, budget)
-        found = [part for group in groups if (part := self._lowered(group)) is not None]
-        if not found:
+        parts = [part for group in groups if (part := self._lowered(group)) is not None]
+        if not parts:
             raise UsageError(
                 f"{self.inner.backend_id} gives out no inner value of the delegate call {self.instruction}"
             )
-        return found
+        return parts
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        found = {}
+        sizes = {}
         for node in operators(self.inner.nodes):
             meta = node.outputs[0] if len(node.outputs) == 1 else None
             if meta is not None and all(isinstance(size, int) for size in meta.shape):
                 count = math.prod(size for size in meta.shape if isinstance(size, int))
-                found[node.name] = -(-count * ITEM_SIZES.get(meta.dtype, 8) // _ALIGNMENT) * _ALIGNMENT
-        return found
+                sizes[node.name] = -(-count * ITEM_SIZES.get(meta.dtype, 8) // _ALIGNMENT) * _ALIGNMENT
+        return sizes
 
     def _lowered(self, names: Sequence[str]) -> _DelegatePart | None:
         piece = Piece(self.inner, self.constants, self.inputs, [])
@@ -404,16 +404,16 @@ class _DelegatePart:
             slots = file.replace_delegate(plan, self.of.instruction, self.of.own, self.piece, sizes)
         except ValueError as error:
             raise UsageError(f"no probe goes inside the delegate call {self.of.instruction}: {error}") from error
-        found = []
+        values = []
         for name, slot, value in zip(self.names, slots, self.values, strict=True):
             tensor = plan.values[slot].val
             dtype = str(value.dtype).removeprefix("torch.")
             order = tuple(int(axis) for axis in tensor.dim_order)
-            found.append(
+            values.append(
                 ProbeValue(self.of.instruction, 0, len(plan.outputs), dtype, tuple(value.shape), order, inside=name)
             )
             plan.outputs.append(slot)
-        return found
+        return values
 
 
 def _method(program: Program, name: str | None) -> Method:

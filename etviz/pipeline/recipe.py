@@ -66,10 +66,10 @@ def recipe(
 def lowering(how: Recipe | str | None, **given: Any) -> dict[str, Any]:
     if how is None:
         return given
-    found = _named(how) if isinstance(how, str) else how
-    if not isinstance(found, Recipe):
+    recipe = _named(how) if isinstance(how, str) else how
+    if not isinstance(recipe, Recipe):
         raise UsageError(f"recipe must be a name ({', '.join(_KNOWN)}) or made by etviz.recipe, found {told(how)}")
-    own = {name: getattr(found, name) for name in given if hasattr(found, name)}
+    own = {name: getattr(recipe, name) for name in given if hasattr(recipe, name)}
     doubled = [name for name in own if given[name] not in (None, True)]
     if doubled:
         raise UsageError(f"{doubled[0]} is a part of the recipe; give it to etviz.recipe, or leave the recipe out")

@@ -73,9 +73,9 @@ def _write(
     extra: dict[str, Any],
     references: Mapping[str, ExportedProgram] | None = None,
 ) -> None:
-    found = build_record(manager, references=references)
-    found.extra |= extra
-    write_record(found, path)
+    record = build_record(manager, references=references)
+    record.extra |= extra
+    write_record(record, path)
     note_written([path])
 
 
@@ -141,7 +141,7 @@ def build_record(
 
 def _specifications(manager: ExecutorchProgramManager, own: dict[str, torch.Tensor]) -> dict[str, Any]:
     """By delegate lowered through TOSA; bytes that no payload holds are added to `own`."""
-    found: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     for method, program in emitted_programs(manager).items():
         for node in program.graph.nodes:
             lowered = lowered_module(program.graph_module, node)
@@ -157,8 +157,8 @@ def _specifications(manager: ExecutorchProgramManager, own: dict[str, torch.Tens
             kept = f"specification.{key}" if data != bytes(lowered.processed_bytes) else ""
             if kept:
                 own[kept] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-            found[key] = {"data": kept, "origins": origins}
-    return found
+            tensors[key] = {"data": kept, "origins": origins}
+    return tensors
 
 
 def _etrecord_programs(manager: ExecutorchProgramManager) -> dict[str, ExportedProgram]:

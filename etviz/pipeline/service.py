@@ -153,9 +153,9 @@ def run_program(
     for done, (name, inputs) in enumerate(zip(names, runs, strict=True), 1):
         method = methods[name]
         start = time.perf_counter()
-        found = method.execute(inputs)
+        results = method.execute(inputs)
         seconds.append(time.perf_counter() - start)
-        outputs.append([_detached(value) for value in found])
+        outputs.append([_detached(value) for value in results])
         if done == len(runs) or time.monotonic() - said >= _OFTEN:
             step(done)
             said = time.monotonic()

@@ -83,11 +83,13 @@ class Places:
             if operator.kind == "TRANSPOSE":
                 source = self._nodes.get(self.origins.get(operator.outputs[0], ""))
                 asked = source is not None and source.target in _PERMUTES
-                found = not asked and not any(data) and len(self.tosa.tensors[operator.outputs[0]].shape) >= _IMAGE
+                channels_last = (
+                    not asked and not any(data) and len(self.tosa.tensors[operator.outputs[0]].shape) >= _IMAGE
+                )
             else:
-                found = operator.kind in _CHANNELS_LAST or any(data)
+                channels_last = operator.kind in _CHANNELS_LAST or any(data)
             if operator.kind not in _CONSTANTS:
-                self.last |= dict.fromkeys(operator.outputs, found)
+                self.last |= dict.fromkeys(operator.outputs, channels_last)
 
     def _computes(self, group: Collection[str]) -> bool:
         """Moves of elements may be done in another order, so they do not count."""
@@ -95,15 +97,15 @@ class Places:
         return any(operator.kind not in _MOVES for operator in own)
 
     def _finished(self, group: Collection[str]) -> list[str]:
-        found: list[str] = []
+        finished: list[str] = []
         unfinished: set[str] = set()
         for operator in reversed(self.tosa.operators):
             if self.origins.get(operator.outputs[0] if operator.outputs else "") not in group:
                 continue
             if operator.kind not in _MOVES or not unfinished.isdisjoint(operator.outputs):
                 unfinished.update(operator.inputs)
-            found += [name for name in operator.outputs if name not in unfinished]
-        return found[::-1]
+            finished += [name for name in operator.outputs if name not in unfinished]
+        return finished[::-1]
 
     def meta(self, name: str) -> Meta | None:
         uses = Uses(self.graph)
@@ -111,8 +113,8 @@ class Places:
 
     def fits(self, name: str, tensor: str) -> bool:
         """In either layout and but for axes of size 1."""
-        meta, found = self.meta(name), self.tosa.tensors.get(tensor)
-        return meta is not None and found is not None and found.dtype == meta.dtype and bool(_orders(meta, found))
+        meta, known = self.meta(name), self.tosa.tensors.get(tensor)
+        return meta is not None and known is not None and known.dtype == meta.dtype and bool(_orders(meta, known))
 
     def _find_unnamed(self, name: str, exposure: Exposure, uses: Uses) -> None:
         operator, _ = uses.value(name)
@@ -194,10 +196,10 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
         return ShownInside([], _run(graph, tosa, data, own, inputs), dict.fromkeys(names, _NO_ORIGINS))
     places = Places(graph, tosa, specification.origins)
     there = [name for name in names if name in places.tensors]
-    found = _run(graph, tosa, data, [*own, *(places.tensors[name] for name in there)], inputs)
-    inner = [places.restore(name, value) for name, value in zip(there, found[len(own) :], strict=True)]
+    outputs = _run(graph, tosa, data, [*own, *(places.tensors[name] for name in there)], inputs)
+    inner = [places.restore(name, value) for name, value in zip(there, outputs[len(own) :], strict=True)]
     missing = {name: _MERGED if name in places.parts else _NO_VALUE for name in names if name not in places.tensors}
-    return ShownInside(there, [*found[: len(own)], *inner], missing, places.parts)
+    return ShownInside(there, [*outputs[: len(own)], *inner], missing, places.parts)
 
 
 def _run(
@@ -212,8 +214,8 @@ def _run(
         given = dict(zip(tosa.inputs, given.values(), strict=True))
     distinct = list(dict.fromkeys(wanted))
     arrays = [_array(given[name], tosa.tensors[name], name) for name in tosa.inputs]
-    found = dict(zip(distinct, run_reference_model(returning(data, distinct), arrays), strict=True))
-    values = {name: _tensor(value, tosa.tensors[name]) for name, value in found.items()}
+    computed = dict(zip(distinct, run_reference_model(returning(data, distinct), arrays), strict=True))
+    values = {name: _tensor(value, tosa.tensors[name]) for name, value in computed.items()}
     metas = [_meta_of(graph, out) for out in refs(graph.outputs)]
     results = [values[name] for name in wanted]
     for at, meta in enumerate(metas[: len(tosa.outputs)]):
@@ -233,8 +235,8 @@ def _array(value: Any, tensor: TosaTensor, name: str) -> Any:
     import torch
 
     if not isinstance(value, torch.Tensor) or tuple(value.shape) != tensor.shape:
-        found = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
-        raise UsageError(f"the TOSA graph takes {tensor.shape} as {name}, found {found}")
+        described = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
+        raise UsageError(f"the TOSA graph takes {tensor.shape} as {name}, found {described}")
     dtype = str(value.dtype).removeprefix("torch.")
     if dtype != tensor.dtype:
         raise UsageError(f"the TOSA graph takes {tensor.dtype} as {name}, found {dtype}")

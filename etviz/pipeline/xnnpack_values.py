@@ -118,12 +118,12 @@ class PayloadValues:
 
     def _whole_steps(self) -> list[Step]:
         """A concatenation that XNNPACK does in parts is one step."""
-        found = {step.writes[0]: step for step in self._steps if step.writes[0] not in self._sources}
-        for value, step in list(found.items()):
-            if step.handle == INSERTED and "cat" in _KINDS.get(step.kind, "") and step.reads[0] in found:
-                part = found.pop(step.reads[0])
-                found[value] = replace(step, handle=part.handle, reads=(*part.reads, *step.reads[1:]))
-        return list(found.values())
+        whole = {step.writes[0]: step for step in self._steps if step.writes[0] not in self._sources}
+        for value, step in list(whole.items()):
+            if step.handle == INSERTED and "cat" in _KINDS.get(step.kind, "") and step.reads[0] in whole:
+                part = whole.pop(step.reads[0])
+                whole[value] = replace(step, handle=part.handle, reads=(*part.reads, *step.reads[1:]))
+        return list(whole.values())
 
     def _is_constant(self, value: int) -> bool:
         return bool(self._tensors[value]["constant_buffer_idx"])
@@ -227,7 +227,7 @@ class PayloadValues:
     def give_out(self, places: Sequence[PayloadPlace]) -> list[int]:
         graph = self._payload.graph
         inputs = len(graph["input_ids"])
-        found: list[int] = []
+        external: list[int] = []
         behind: dict[int, Json] = {}
         for place in places:
             tensor = self._unfuse(place, behind) if place.before else self._tensors[place.value]
@@ -236,10 +236,10 @@ class PayloadValues:
                 tensor["external_id"] = graph["num_externs"]
                 graph["num_externs"] += 1
                 graph["output_ids"].append(tensor["id_out"])
-            found.append(tensor["external_id"] - inputs)
+            external.append(tensor["external_id"] - inputs)
         for at in sorted(behind, reverse=True):
             graph["xnodes"].insert(at + 1, behind[at])
-        return found
+        return external
 
     def _unfuse(self, place: PayloadPlace, behind: dict[int, Json]) -> Json:
         graph = self._payload.graph

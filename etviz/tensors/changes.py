@@ -94,13 +94,13 @@ def _places(a: Floats, b: Floats) -> list[int] | None:
     rows: dict[bytes, list[int]] = {}
     for i, row in enumerate(a):
         rows.setdefault(row.tobytes(), []).append(i)
-    found = []
+    places = []
     for i, row in enumerate(b):
         equal = rows.get(row.tobytes(), [])
         if not equal:
             return None
-        found.append(equal.pop(equal.index(i) if i in equal else 0))
-    return found
+        places.append(equal.pop(equal.index(i) if i in equal else 0))
+    return places
 
 
 def _changed_part(name: str, a: Floats, b: Floats) -> str:

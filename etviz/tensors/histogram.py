@@ -88,11 +88,11 @@ def histogram(
     edges = bin_edges(*limits, bins, integers=integers)
     error_edges = bin_edges(*pair.limits(_ERROR), bins, integers=integers)
     in_reference, in_runtime, in_error = pair.count(edges, error_edges)
-    found = Histogram(edges, in_runtime, in_reference, error_edges, in_error, pair.classes, pair.statistics())
+    counted = Histogram(edges, in_runtime, in_reference, error_edges, in_error, pair.classes, pair.statistics())
     if quantized is not None:
-        (found.floats,) = quantized.count(edges, edges)
-        found.statistics["float"] = quantized.statistics()["runtime"]
-    return found
+        (counted.floats,) = quantized.count(edges, edges)
+        counted.statistics["float"] = quantized.statistics()["runtime"]
+    return counted
 
 
 def statistics(values: torch.Tensor) -> Statistics:

@@ -37,9 +37,9 @@ class Noise(float):
     how: str
 
     def __new__(cls, value: float = NAN, how: str = "") -> Noise:
-        found = super().__new__(cls, value)
-        found.how = how
-        return found
+        noise = super().__new__(cls, value)
+        noise.how = how
+        return noise
 
 
 UNKNOWN: Final = Noise()

@@ -56,11 +56,11 @@ def _compiled(reference: torch.Tensor, runtime: torch.Tensor, rtol: float, atol:
     if not count or reference.dtype != torch.float32 or runtime.dtype != torch.float32:
         return None
     r, q = reference.contiguous(), runtime.contiguous()
-    found = pair_sums(r.data_ptr(), q.data_ptr(), count, rtol, atol)
-    if found is None:
+    raw = pair_sums(r.data_ptr(), q.data_ptr(), count, rtol, atol)
+    if raw is None:
         return None
-    sums = Sums(count, count, found.dd, found.ad, found.max_d, found.rr, found.qq, found.rq, found.max_r, found.close)
-    sums.max_ulp, sums.classes = float(found.max_ulp), ((count, 0, 0, 0), *_NONE)
+    sums = Sums(count, count, raw.dd, raw.ad, raw.max_d, raw.rr, raw.qq, raw.rq, raw.max_r, raw.close)
+    sums.max_ulp, sums.classes = float(raw.max_ulp), ((count, 0, 0, 0), *_NONE)
     return sums
 
 

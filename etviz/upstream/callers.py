@@ -21,10 +21,10 @@ def callers() -> Iterator[tuple[type, str]]:
     for (module, name), functions in _FUNCTIONS.items():
         if "llm" in module and module not in sys.modules:
             continue
-        found = getattr(importlib.import_module(module), name, None)
+        item = getattr(importlib.import_module(module), name, None)
         for function in functions:
-            if found is not None and hasattr(found, function):
-                yield found, function
+            if item is not None and hasattr(item, function):
+                yield item, function
 
 
 def method_name(loaded: object) -> str:

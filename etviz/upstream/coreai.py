@@ -37,8 +37,8 @@ def run_model(folder: Path, inputs: list[torch.Tensor]) -> tuple[list[torch.Tens
             logger = IntermediateLogger([CompileIdentifiers(number) for number in origins], see, is_enabled=True)
             function = model.load_function(model.function_names[0], logger)
             given = zip(function.desc.input_names, inputs, strict=True)
-            found = await function({name: NDArray(value.detach().contiguous().numpy()) for name, value in given})
-            return [torch.from_numpy(found[name].numpy().copy()) for name in function.desc.output_names], inner
+            results = await function({name: NDArray(value.detach().contiguous().numpy()) for name, value in given})
+            return [torch.from_numpy(results[name].numpy().copy()) for name in function.desc.output_names], inner
 
     return asyncio.run(run())
 

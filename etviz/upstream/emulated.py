@@ -177,10 +177,10 @@ def _events(call: MadeCall) -> list[dict[str, Any]]:
     from executorch.exir.scalar_type import ScalarType
 
     place = {"chain_index": 0, "instruction_id": call.instruction, "delegate_debug_id_int": -1}
-    found: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     for code, sizes, strides, offset in call.values:
         tensor = {"scalar_type": ScalarType(code).name, "sizes": [*sizes], "strides": [*strides], "offset": offset}
-        found.append({"debug_event": {**place, "debug_entry": {"val": "Tensor", "tensor": tensor}}})
+        events.append({"debug_event": {**place, "debug_entry": {"val": "Tensor", "tensor": tensor}}})
     metadata = list(json.dumps({EMULATED: call.implementation}).encode())
     timed = {"start_time": _NO_TIME, "end_time": 0, "delegate_debug_metadata": metadata}
-    return [*found, {"profile_event": {"name": "DELEGATE_CALL", **place, **timed}}]
+    return [*events, {"profile_event": {"name": "DELEGATE_CALL", **place, **timed}}]

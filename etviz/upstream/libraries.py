@@ -71,9 +71,9 @@ def load_kernels(namespace: str) -> None:
     import executorch
 
     pattern = _KERNELS.get(namespace, "")
-    found = [path for folder in executorch.__path__ for path in sorted(Path(folder).glob(pattern))] if pattern else []
-    if found:
-        load_library(str(found[0]))
+    paths = [path for folder in executorch.__path__ for path in sorted(Path(folder).glob(pattern))] if pattern else []
+    if paths:
+        load_library(str(paths[0]))
 
 
 @functools.cache
@@ -94,9 +94,9 @@ def load_library(name: str) -> frozenset[str]:
 @functools.cache
 def operators_of(name: str) -> frozenset[str]:
     """The operators that a library registers with torch, found in a child if it was loaded before."""
-    found = load_library(name)
-    if found:
-        return found
+    operators = load_library(name)
+    if operators:
+        return operators
     command = [sys.executable, "-c", _TELL.format(file=__file__), name]
     path = {"PYTHONPATH": os.pathsep.join(item or os.curdir for item in sys.path)}
     told = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ) | path)

@@ -21,5 +21,5 @@ def run_compiled(content: bytes, inputs: list[torch.Tensor], precision: str = ""
     import torch
 
     model = openvino.Core().import_model(io.BytesIO(content), "CPU", {_PRECISION: precision} if precision else {})
-    found = model([value.detach().contiguous().numpy() for value in inputs])
-    return [torch.from_numpy(found[out].copy()) for out in model.outputs], model.get_property(_PRECISION).to_string()
+    results = model([value.detach().contiguous().numpy() for value in inputs])
+    return [torch.from_numpy(results[out].copy()) for out in model.outputs], model.get_property(_PRECISION).to_string()

@@ -107,14 +107,14 @@ class Plots:
     @during("drawing a figure")
     def histogram(self, row: Any, bins: int = 64, ax: Axes | None = None) -> Axes:
         """Reference and runtime values over shared bins; counts on a logarithmic axis where they differ much."""
-        found = self._analysis.values.histogram(row, bins)
+        counted = self._analysis.values.histogram(row, bins)
         axes = _axes(ax, (6.4, 3.8))
-        parts = (("reference (AOT)", found.reference, REFERENCE), ("runtime", found.runtime, RUNTIME))
+        parts = (("reference (AOT)", counted.reference, REFERENCE), ("runtime", counted.runtime, RUNTIME))
         for label, counts, color in parts:
             if counts is not None:
                 filled = label != "runtime"
                 axes.stairs(
-                    counts, found.edges, color=color, lw=1.5, alpha=0.45 if filled else 1, fill=filled, label=label
+                    counts, counted.edges, color=color, lw=1.5, alpha=0.45 if filled else 1, fill=filled, label=label
                 )
         most = [int(counts.max(initial=0)) for _, counts, _ in parts if counts is not None]
         seen = [counts[counts > 0] for _, counts, _ in parts if counts is not None]
@@ -122,7 +122,7 @@ class Plots:
         if max(most) > 100 * least:
             axes.set_yscale("symlog", linthresh=1.0)
         axes.set_ylim(0)
-        outside = int(found.nonfinite.sum() - found.nonfinite[0, 0]) if found.nonfinite is not None else 0
+        outside = int(counted.nonfinite.sum() - counted.nonfinite[0, 0]) if counted.nonfinite is not None else 0
         note = f", {outside} pairs with NaN or Inf left out" if outside else ""
         axes.set(xlabel=f"value{note}", ylabel="elements per bin", title=_row_title(self._analysis, row))
         axes.legend(frameon=False, fontsize="small")
@@ -141,15 +141,15 @@ class Plots:
         from matplotlib.colors import Normalize, TwoSlopeNorm
         from matplotlib.ticker import MaxNLocator
 
-        found = self._analysis.values.error_map(row, of, axes, index)
+        shown = self._analysis.values.error_map(row, of, axes, index)
         drawn = _axes(ax, (6.0, 4.6))
-        height = len(found.values)
-        largest = max(abs(found.low), abs(found.high)) if np.isfinite(found.low) else 1.0
+        height = len(shown.values)
+        largest = max(abs(shown.low), abs(shown.high)) if np.isfinite(shown.low) else 1.0
         signed = of != "error"
         norm = TwoSlopeNorm(0.0, -(largest or 1.0), largest or 1.0) if signed else Normalize(0.0, largest or 1.0)
-        sides = [found.shape[axis] for axis in found.axes]
+        sides = [shown.shape[axis] for axis in shown.axes]
         down, across = (sides if len(sides) == 2 else [1, *sides, 1][:2]) if height else (1, 1)
-        values = found.values if height else np.full((1, 1), NAN)
+        values = shown.values if height else np.full((1, 1), NAN)
         drawn.set_facecolor("#9a9a9a")
         image = drawn.imshow(
             values,
@@ -161,15 +161,15 @@ class Plots:
         )
         words = {"error": "|runtime − reference|", "reference": "reference value", "runtime": "runtime value"}
         bar = drawn.figure.colorbar(image, ax=drawn, shrink=0.85)
-        bar.set_label(words[of] + (" (largest of its cell)" if max(found.block) > 1 else ""))
-        place = [":" if axis in found.axes else str(at) for axis, at in enumerate(found.index)]
+        bar.set_label(words[of] + (" (largest of its cell)" if max(shown.block) > 1 else ""))
+        place = [":" if axis in shown.axes else str(at) for axis, at in enumerate(shown.index)]
         drawn.set_title(f"{_row_title(self._analysis, row)}\n[{', '.join(place)}]", fontsize="medium")
-        if found.axes:
-            drawn.set_xlabel(f"axis {found.axes[-1]}")
+        if shown.axes:
+            drawn.set_xlabel(f"axis {shown.axes[-1]}")
         drawn.xaxis.set_major_locator(MaxNLocator(integer=True))
         drawn.yaxis.set_major_locator(MaxNLocator(integer=True))
-        if len(found.axes) == 2:
-            drawn.set_ylabel(f"axis {found.axes[0]}")
+        if len(shown.axes) == 2:
+            drawn.set_ylabel(f"axis {shown.axes[0]}")
         else:
             drawn.set_yticks([])
         drawn.grid(visible=False)
@@ -180,25 +180,25 @@ class Plots:
         """RMSE (bars) and largest error (marks) for each index of an axis; the worst index is named."""
         from matplotlib.ticker import MaxNLocator
 
-        found = self._analysis.values.channel_error(row, axis)
+        channels = self._analysis.values.channel_error(row, axis)
         axes = _axes(ax, (7.2, 3.6))
-        place = found.index.to_numpy()
-        rmse = _finite(found["rmse"])
+        place = channels.index.to_numpy()
+        rmse = _finite(channels["rmse"])
         if len(place) <= 200:
             axes.bar(place, rmse, width=0.8, color=INTRODUCED, alpha=0.85, label="RMSE")
         else:
             axes.fill_between(place, 0, rmse, step="mid", color=INTRODUCED, alpha=0.85, lw=0, label="RMSE")
-        axes.plot(place, _finite(found["max_abs"]), "_", color=TOTAL, ms=6, mew=1.5, label="largest |error|")
-        if found["share"].sum() > 0:
-            worst = int(found["share"].to_numpy().argmax())
-            text = f"index {worst}: {found['share'].iloc[worst]:.0%} of the squared error"
+        axes.plot(place, _finite(channels["max_abs"]), "_", color=TOTAL, ms=6, mew=1.5, label="largest |error|")
+        if channels["share"].sum() > 0:
+            worst = int(channels["share"].to_numpy().argmax())
+            text = f"index {worst}: {channels['share'].iloc[worst]:.0%} of the squared error"
             axes.annotate(
                 text, (worst, rmse[worst]), xytext=(0, 4), textcoords="offset points", fontsize="x-small", ha="center"
             )
-        highest = np.nanmax([*_finite(found["max_abs"]), 0.0])
+        highest = np.nanmax([*_finite(channels["max_abs"]), 0.0])
         axes.set_ylim(0, 1.25 * highest or 1.0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set(xlabel=f"index on {found.index.name}", ylabel="error, in the tensor's units")
+        axes.set(xlabel=f"index on {channels.index.name}", ylabel="error, in the tensor's units")
         axes.set_title(_row_title(self._analysis, row), fontsize="medium")
         axes.legend(frameon=False, fontsize="small", ncols=2)
         return axes
@@ -209,12 +209,12 @@ class Plots:
         from matplotlib.colors import LogNorm
 
         elements = self._analysis.values.tensors(row)[1].numel()
-        found = self._analysis.values.scatter(row, min(bins, max(24, round(2 * elements**0.5))))
+        counted = self._analysis.values.scatter(row, min(bins, max(24, round(2 * elements**0.5))))
         axes = _axes(ax, (5.4, 4.6))
-        shown = np.where(found.counts > 0, found.counts, NAN)
-        norm = LogNorm(1, max(2, int(found.counts.max(initial=0))))
-        mesh = axes.pcolormesh(found.edges, found.edges, shown, cmap="cool", norm=norm)
-        axes.axline((found.edges[0], found.edges[0]), slope=1, color=TOTAL, lw=0.9, ls="--", zorder=0.5)
+        shown = np.where(counted.counts > 0, counted.counts, NAN)
+        norm = LogNorm(1, max(2, int(counted.counts.max(initial=0))))
+        mesh = axes.pcolormesh(counted.edges, counted.edges, shown, cmap="cool", norm=norm)
+        axes.axline((counted.edges[0], counted.edges[0]), slope=1, color=TOTAL, lw=0.9, ls="--", zorder=0.5)
         axes.grid(visible=False)
         axes.figure.colorbar(mesh, ax=axes, shrink=0.85, label="elements")
         axes.set(xlabel="reference value", ylabel="runtime value", aspect="equal")
@@ -277,16 +277,16 @@ def step_table(rows: pd.DataFrame, by: str) -> pd.DataFrame:
 def _bands(axes: Axes, modules: list[str]) -> None:
     bands: list[tuple[str, int, int]] = []
     for depth in range(1, 1 + max(path.count(".") + 1 for path in modules)):
-        found: list[tuple[str, int, int]] = []
+        spans: list[tuple[str, int, int]] = []
         for at, path in enumerate(modules):
             text = ".".join(path.split(".")[:depth])
-            if found and (not path or found[-1][0] == text):
-                found[-1] = (found[-1][0], found[-1][1], at + 1)
+            if spans and (not path or spans[-1][0] == text):
+                spans[-1] = (spans[-1][0], spans[-1][1], at + 1)
             else:
-                found.append((text, at, at + 1))
-        if bands and len(found) > _BANDS:
+                spans.append((text, at, at + 1))
+        if bands and len(spans) > _BANDS:
             break
-        bands = found
+        bands = spans
     for at, (text, first, end) in enumerate(bands):
         if at % 2 == 0:
             axes.axvspan(first - 0.5, end - 0.5, color=TOTAL, alpha=0.07, lw=0, zorder=0)
@@ -334,8 +334,8 @@ def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
 
 
 def _finite(values: pd.Series) -> Floats:
-    found = pd.to_numeric(values, errors="coerce").to_numpy(float)
-    return np.where(np.isfinite(found), found, NAN)
+    numbers = pd.to_numeric(values, errors="coerce").to_numpy(float)
+    return np.where(np.isfinite(numbers), numbers, NAN)
 
 
 def _row_title(analysis: Analysis, row: Any) -> str:

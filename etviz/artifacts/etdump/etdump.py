@@ -85,10 +85,10 @@ def _read_blocks(buffer: FlatBuffer) -> tuple[int, list[RunBlock]]:
 
 
 def _read_damaged(buffer: FlatBuffer, damage: ArtifactError) -> ETDump:
-    found = salvage_events(buffer)
-    if not found:
+    parts = salvage_events(buffer)
+    if not parts:
         raise damage
-    blocks = tuple(RunBlock(name, None, part.profile, part.debug) for name, part in found)
+    blocks = tuple(RunBlock(name, None, part.profile, part.debug) for name, part in parts)
     count = sum(len(block.profile) + len(block.debug) for block in blocks)
     problems = [
         f"The ETDump's structure is broken at byte {damage.where}: {count} events were found by searching "

@@ -48,13 +48,13 @@ class RuntimeLog:
     def _with_written(self, instruction: int, results: int, places: Sequence[tuple[int, int] | None]) -> list[Any]:
         given = self._stored.get(instruction, [])[:results]
         later = [self._stored.get(place[0], ()) if place is not None else () for place in places]
-        found = [
+        written = [
             seen[place[1]] if place and place[1] < len(seen) else None
             for place, seen in zip(places, later, strict=True)
         ]
-        if None in found:
+        if None in written:
             self.problems[instruction] = "no later call of the execution logs what it wrote"
-        return [*given, *found] if given or any(item is not None for item in found) else []
+        return [*given, *written] if given or any(item is not None for item in written) else []
 
     @property
     def instructions(self) -> list[int]:

@@ -51,13 +51,13 @@ def _matches(
     buffer: FlatBuffer, at: Ints, vtable: Ints, shape: tuple[int, tuple[int, ...]], stored: set[int]
 ) -> npt.NDArray[np.bool_]:
     size, slots = shape
-    found = (buffer.gather(vtable, "<u2") == size) & (buffer.gather(vtable + 2, "<u2") == _EVENT_SIZE)
+    matching = (buffer.gather(vtable, "<u2") == size) & (buffer.gather(vtable + 2, "<u2") == _EVENT_SIZE)
     for index, slot in enumerate(slots):
-        found &= buffer.gather(np.where(found, vtable + 4 + 2 * index, 0), "<u2") == slot
-    rows = np.flatnonzero(found)
+        matching &= buffer.gather(np.where(matching, vtable + 4 + 2 * index, 0), "<u2") == slot
+    rows = np.flatnonzero(matching)
     inner = at[rows] + 4 + buffer.gather(at[rows] + 4, "<u4")
-    found[rows] = [_stores(buffer, position, stored) for position in inner.tolist()]
-    return found
+    matching[rows] = [_stores(buffer, position, stored) for position in inner.tolist()]
+    return matching
 
 
 def _stores(buffer: FlatBuffer, position: int, stored: set[int]) -> bool:

@@ -170,13 +170,13 @@ class Method:
     @cached_property
     def nested(self) -> frozenset[int]:
         jumps = ((item.index, item.target) for item in self.instructions if item.target is not None)
-        found: set[int] = set()
+        positions: set[int] = set()
         last = max((item.index for item in self.instructions), default=-1)
         done = 0
         for start, end in sorted((min(ends), max(ends)) for ends in jumps):
-            found.update(range(max(start, done), min(end, last + 1)))
+            positions.update(range(max(start, done), min(end, last + 1)))
             done = max(done, end)
-        return frozenset(found)
+        return frozenset(positions)
 
     def backend(self, instruction: Instruction) -> str | None:
         return None if instruction.delegate is None else self.backends[instruction.delegate]

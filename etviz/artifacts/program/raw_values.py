@@ -79,7 +79,7 @@ def read_number(path: PathLike, kind: str) -> int | float | bool:
 
 def _read(path: PathLike, nbytes: int, what: str) -> bytearray:
     with contextlib.suppress(OSError, ValueError):
-        if nbytes == 0 and stat.S_ISREG((found := os.stat(path)).st_mode) and not found.st_size:  # noqa: PTH116 - of each value
+        if nbytes == 0 and stat.S_ISREG((status := os.stat(path)).st_mode) and not status.st_size:  # noqa: PTH116 - of each value
             return bytearray()
     with open_artifact(path, "a raw value", _ADVICE) as data:
         if len(data) != nbytes:

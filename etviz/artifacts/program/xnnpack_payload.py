@@ -102,10 +102,10 @@ def origins(program: Program, method: Method, call: Instruction) -> list[Origin]
     try:
         unpacked = unpack(Payload(data, program.named))
         given = _externals(unpacked, OUTPUT)
-        found = [_origin(unpacked, given[len(call.inputs) + at]["id_out"]) for at in range(len(call.outputs))]
+        of_outputs = [_origin(unpacked, given[len(call.inputs) + at]["id_out"]) for at in range(len(call.outputs))]
     except (ArtifactError, ValueError, LookupError, OSError):
         return []
-    return found if all(at < len(call.inputs) for origin in found for at in origin.inputs) else []
+    return of_outputs if all(at < len(call.inputs) for origin in of_outputs for at in origin.inputs) else []
 
 
 def _externals(unpacked: UnpackedPayload, flag: int) -> dict[int, Json]:
@@ -142,7 +142,7 @@ def pack_graph(unpacked: UnpackedPayload) -> bytes:
 def changes(ran: UnpackedPayload, own: UnpackedPayload) -> list[PayloadChange] | None:
     if _structure(ran) != _structure(own):
         return None
-    found = []
+    differences = []
     new_values, old_values = ran.tensors(), own.tensors()
     for at, node in enumerate(own.graph["xnodes"]):
         (_, new), (_, old) = ran.node(at), own.node(at)
@@ -151,8 +151,8 @@ def changes(ran: UnpackedPayload, own: UnpackedPayload) -> list[PayloadChange] |
         for name, value in tensors_of(new):
             _compare_values(change, name, (ran, new_values[value]), (own, old_values[value]))
         if change.arguments or change.contents or change.grids:
-            found.append(change)
-    return found
+            differences.append(change)
+    return differences
 
 
 def _structure(unpacked: UnpackedPayload) -> list[Any]:

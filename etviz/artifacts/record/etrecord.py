@@ -118,21 +118,21 @@ class ETRecord:
 
     def delegate_handles(self, method: str) -> dict[int, dict[str, tuple[int, ...]]]:
         """By delegate call: backend's identifiers, as text → debug handles of edge operators."""
-        found = {}
+        handles_by_key = {}
         for key, value in self._table("delegate_map", method).items():
             table = value.get("delegate_map") if isinstance(value, dict) else None
             if isinstance(table, dict):
-                found[key] = {str(name): _handles(self.path, handles) for name, handles in table.items()}
-        return found
+                handles_by_key[key] = {str(name): _handles(self.path, handles) for name, handles in table.items()}
+        return handles_by_key
 
     def delegate_info(self, method: str) -> dict[str, Any]:
         """Backends' records about their delegates, by name of the lowered module."""
         told = self.json("delegate_info")
-        found = {str(key): value for key, value in told.items()} if isinstance(told, dict) else {}
+        info = {str(key): value for key, value in told.items()} if isinstance(told, dict) else {}
         members = [name for name in self._members if name.startswith("delegate_info/")]
-        found |= {name.removeprefix("delegate_info/"): self.json(name) for name in members}
+        info |= {name.removeprefix("delegate_info/"): self.json(name) for name in members}
         start = f"{method}/"
-        return {key.removeprefix(start): value for key, value in found.items() if key.startswith(start)}
+        return {key.removeprefix(start): value for key, value in info.items() if key.startswith(start)}
 
     def _table(self, member: str, method: str) -> dict[int, Any]:
         data = self.json(member)
@@ -205,8 +205,8 @@ class ETRecord:
 
         data = self.member("reference_outputs")
         stored = None if data is None else load_all(data, self.path, "reference_outputs")
-        found = stored.get(method) if isinstance(stored, dict) else None
-        return list(found) if isinstance(found, (list, tuple)) else []
+        outputs = stored.get(method) if isinstance(stored, dict) else None
+        return list(outputs) if isinstance(outputs, (list, tuple)) else []
 
     def example_inputs(self, method: str) -> Any:
         from etviz.artifacts.record.torch_file import load_all

@@ -370,16 +370,16 @@ def _by_place(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> lis
 
 
 def _tables(graph: Graph) -> set[str]:
-    found, others = set[str](), set[str]()
+    tables, others = set[str](), set[str]()
     for part in _parts(graph):
         targets = {item.name: item.target for item in part.inputs if item.kind == "constant"}
         for node in part.nodes:
             table = node.kwargs.get("weight", node.args[0] if node.args else None)
             for name in node.reads():
                 taken = node.target == _EMBEDDING and table == Ref(name)
-                (found if taken else others).add(targets.get(name, ""))
+                (tables if taken else others).add(targets.get(name, ""))
         others |= {targets.get(name, "") for name in part.results()}
-    return found - others
+    return tables - others
 
 
 def _parts(graph: Graph) -> Iterator[Graph]:

@@ -131,8 +131,8 @@ class Contribution:
         if other is None:
             return value
         if not isinstance(value, torch.Tensor) or value.shape != other.shape:
-            found = f"the shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"{type(value).__name__}"
-            raise PairingError(f"The reference's value has {found} where the difference has {tuple(other.shape)}")
+            kind = f"the shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"{type(value).__name__}"
+            raise PairingError(f"The reference's value has {kind} where the difference has {tuple(other.shape)}")
         return torch.where(self.replacement[0], other, value) if self.replacement is not None else value + other
 
 

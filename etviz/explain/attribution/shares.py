@@ -133,8 +133,8 @@ def _attribute(
         patches = Patches(float64, evaluator.graph, given, before, steps.stay)
         _refine(result, linearization, target, patches, steps)
     given_by_others = {key for call in _others(linearizer.turns) for key in call.exchange.gives.values()}
-    found = {key: item.influence or 0.0 for key, item in linearization.found.items() if key in given_by_others}
-    result.arrived = {key: share for key, share in found.items() if share}
+    influences = {key: item.influence or 0.0 for key, item in linearization.found.items() if key in given_by_others}
+    result.arrived = {key: share for key, share in influences.items() if share}
     if result.carried:
         _follow(result, replay, linearizer, linearization, states, run, steps)
     _explain(result, linearization, target)
@@ -169,8 +169,10 @@ def _follow(
         reach = rounded = 0
         for lanes, _ in ends:
             reach, rounded = reach | lanes.reach, rounded | lanes.rounded
-        found = [(item, _earlier_share(item, reach, rounded)) for item in linearization.contributions]
-        shares = _by_output([(item, share) for item, share in found if item.instruction >= 0 and share is not None])
+        contributions = [(item, _earlier_share(item, reach, rounded)) for item in linearization.contributions]
+        shares = _by_output(
+            [(item, share) for item, share in contributions if item.instruction >= 0 and share is not None]
+        )
         result.earlier |= {(index, *key): share for key, share in shares.items()}
     steps.catch_up()
 
@@ -210,19 +212,19 @@ def _collect(
     step: Callable[[], None],
 ) -> None:
     blocked: list[Contribution] = []
-    found: list[tuple[Contribution, Share]] = []
+    pairs: list[tuple[Contribution, Share]] = []
     for item in linearization.contributions:
         if item.instruction < 0:
             result.carried += item.influence or 0.0
         elif item.problem:
-            found.append((item, Share(NAN, UNKNOWN, item.problem)))
+            pairs.append((item, Share(NAN, UNKNOWN, item.problem)))
         elif not item.size:
-            found.append((item, Share(0.0, GRADIENT, _left_out(item))))
+            pairs.append((item, Share(0.0, GRADIENT, _left_out(item))))
         elif not item.bit & target.reach:
-            found.append((item, Share(0.0, GRADIENT, "its error does not reach the output")))
+            pairs.append((item, Share(0.0, GRADIENT, "its error does not reach the output")))
         elif item.influence is not None:
             method = STRAIGHT_THROUGH if item.bit & target.rounded else GRADIENT
-            found.append((item, Share(item.influence, method, _left_out(item))))
+            pairs.append((item, Share(item.influence, method, _left_out(item))))
         else:
             blocked.append(item)
     blocked.sort(key=_by_size)
@@ -232,13 +234,13 @@ def _collect(
             step()
         else:
             share = Share(NAN, UNKNOWN, f"no gradient, and not among the {PATCHES} largest differences")
-        found.append((item, share))
-    result.shares |= _by_output(found)
+        pairs.append((item, share))
+    result.shares |= _by_output(pairs)
 
 
-def _by_output(found: Sequence[tuple[Contribution, Share]]) -> dict[tuple[int, int], Share]:
+def _by_output(pairs: Sequence[tuple[Contribution, Share]]) -> dict[tuple[int, int], Share]:
     parts: dict[tuple[int, int], list[Share]] = {}
-    for item, share in found:
+    for item, share in pairs:
         parts.setdefault(item.key, []).append(share)
     return {key: _sum(shares) for key, shares in parts.items()}
 
@@ -267,15 +269,15 @@ def _refine(
     known = (item for item in linearization.contributions if item.instruction >= 0 and not item.problem)
     parts = _parts([item for item in known if item.size and item.bit & target.reach])
     before, explained = dict(result.shares), 0.0
-    found: list[tuple[Contribution, Share]] = []
+    pairs: list[tuple[Contribution, Share]] = []
     for part, outputs in zip(parts, patches.add(parts), strict=True):
         step()
         if outputs is None:  # the reference took another way: the part keeps what is known of it
             continue
         now = target.effect(outputs)
-        found += zip(part, _shared_out(part, now - explained), strict=True)
+        pairs += zip(part, _shared_out(part, now - explained), strict=True)
         explained = now
-    result.shares |= _by_output(found)
+    result.shares |= _by_output(pairs)
     if abs(result.sum - 1.0) >= abs(estimate - 1.0):
         result.shares = before
         return

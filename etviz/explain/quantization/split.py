@@ -180,8 +180,8 @@ class _SplitExecution:
             return argument
         values = self._lowered.values
         item = values.inputs.get(argument.name)
-        found = self._lowered.constants.get(item.target) if item else self._parameters.get(values.value(argument.name))
-        return found.item() if found is not None and found.numel() == 1 else None
+        scale = self._lowered.constants.get(item.target) if item else self._parameters.get(values.value(argument.name))
+        return scale.item() if scale is not None and scale.numel() == 1 else None
 
     def _measure(
         self,

@@ -36,10 +36,10 @@ class OtherRun:
     def of_runs(self, runs: Sequence[Run]) -> tuple[Run, ...]:
         if len(self._runs) not in (1, len(runs)):
             raise UsageError(f"{self.name} has {len(self._runs)} executions, this run has {len(runs)}")
-        found = tuple(item._replace(comparison=self.of(item.comparison, at)) for at, item in enumerate(runs))
-        if all(gap.unpaired for item in found for gap in item.comparison.gaps):
+        compared = tuple(item._replace(comparison=self.of(item.comparison, at)) for at, item in enumerate(runs))
+        if all(gap.unpaired for item in compared for gap in item.comparison.gaps):
             raise UsageError(f"no value of this run has a partner in {self.name}: it is a run of another program")
-        return found
+        return compared
 
     def of(self, comparison: ExecutionGaps, run: int, call: int | None = None) -> ExecutionGaps:
         at = run if len(self._runs) > 1 else 0

@@ -118,8 +118,8 @@ def _match_exactly(right: Side, wrong: Side, node: Node, exact: Mapping[tuple[st
 
 def _match_roughly(right: Side, wrong: Side, node: Node, open_nodes: Mapping[str, list[Node]]) -> bool:
     """Skip operators without a partner; half of what is read has to answer."""
-    found = right.sources(node)
-    own = [None if key is None else right.partner[key] for key in found]
+    sources = right.sources(node)
+    own = [None if key is None else right.partner[key] for key in sources]
     best: dict[float, list[Node]] = defaultdict(list)
     for other in open_nodes.get(node.target, ()):
         theirs = wrong.sources(other) if not wrong.is_matched(other) else ()
@@ -167,13 +167,13 @@ def _shape(side: Side, key: Key) -> Any:
     return (meta.shape, meta.dtype) if meta is not None else None
 
 
-def put_in_between(found: Alignment) -> Iterator[tuple[Node, Key, list[Node]]]:
+def put_in_between(alignment: Alignment) -> Iterator[tuple[Node, Key, list[Node]]]:
     """Yields operators that only the program has and that keep the shape of what they read.
 
     With each: the value or operator of the reference that it reads, and the reference's operators that read its result.
     """
-    right, wrong = found.reference, found.program
-    only = set(found.more)
+    right, wrong = alignment.reference, alignment.program
+    only = set(alignment.more)
     for node in wrong.nodes:
         reads = wrong.reads[node.name]
         if node.name not in only or not reads or len(node.outputs) != 1 or is_size(node):
@@ -186,12 +186,12 @@ def put_in_between(found: Alignment) -> Iterator[tuple[Node, Key, list[Node]]]:
             yield node, source, [right.uses.nodes[key[0]] for key in partners if key is not None]
 
 
-def left_out(found: Alignment) -> dict[Key, tuple[Key, list[str]]]:
+def left_out(alignment: Alignment) -> dict[Key, tuple[Key, list[str]]]:
     """Values of the reference that only operators without a partner read.
 
     By such a value: the result of these operators, in the same shape, and their names.
     """
-    right, only, ends = found.reference, set(found.fewer), dict[Key, tuple[Key, list[str]]]()
+    right, only, ends = alignment.reference, set(alignment.fewer), dict[Key, tuple[Key, list[str]]]()
     for key in [key for key in right.partner if key[0] in right.reads]:
         inside, pending, last = list[str](), [key], set[Key]()
         while pending:

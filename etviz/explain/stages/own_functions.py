@@ -56,11 +56,11 @@ def _failed(gap: Gap, targets: Mapping[int, Sequence[str]], problems: Mapping[st
 
 
 def _targets(graph: Graph) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
+    targets: dict[int, list[str]] = {}
     owners = owners_of(graph)
     for node in graph.walk():
         if node.instruction >= 0:
             owner = owners.get(node.instruction, graph)
             inside = operators(owner.inside(node).nodes) if node.target == "delegate" else [node]
-            found[node.instruction] = [item.target for item in inside]
-    return found
+            targets[node.instruction] = [item.target for item in inside]
+    return targets

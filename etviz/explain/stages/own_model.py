@@ -67,11 +67,11 @@ def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]])
         raise UsageError(
             "the program is quantized and the reference is not: give the quantized model, or see quantization()"
         )
-    found = align(program, graph, _constants(form, digests))
+    alignment = align(program, graph, _constants(form, digests))
     names = _names(engine, form)
     taken = AlignedModels(replace(graph, nodes=list(graph.nodes)))
-    ends, right = left_out(found), found.reference
-    for key, own in found.program.partner.items():
+    ends, right = left_out(alignment), alignment.reference
+    for key, own in alignment.program.partner.items():
         operator = names.get(key, "")
         if operator and not key[1] and not own[1]:
             last, between = ends.get(own, (own, []))
@@ -79,7 +79,7 @@ def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]])
             if between:
                 taken.lacking[operator] = [right.uses.nodes[name].target for name in between]
     copies: dict[str, str] = {}
-    for node, source, readers in put_in_between(found):
+    for node, source, readers in put_in_between(alignment):
         reads = copies.get(source[0], source[0])
         copies[node.name] = name = f"{node.name}.copy"
         _insert(taken.graph, Node(name, "aten.clone.default", (Ref(reads),), outputs=node.outputs), readers)
@@ -87,7 +87,7 @@ def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]])
             taken.operators[name] = operator
             taken.added.append(operator)
     between = {name for own in ends.values() for name in own[1]}
-    taken.missing = [right.uses.nodes[name].target for name in found.fewer if name not in between]
+    taken.missing = [right.uses.nodes[name].target for name in alignment.fewer if name not in between]
     return taken
 
 
@@ -110,17 +110,17 @@ def _names(engine: Stages, form: ProgramForm) -> dict[Key, str]:
 def _constants(form: ProgramForm, digests: Mapping[str, tuple[str, str]]) -> dict[str, str]:
     free = {item.name: item.target.rpartition("/")[2] for item in form.values.graph.inputs if item.kind != "user"}
     by_name = {known: name for name, known in free.items()}
-    found = {name: by_name[known] for name, (known, _) in digests.items() if known in by_name}
+    partners = {name: by_name[known] for name, (known, _) in digests.items() if known in by_name}
     targets = {item.name: item.target for item in form.values.graph.inputs}
     equal: dict[str, list[str]] = {}
-    for name in free.keys() - found.values() if len(found) < len(digests) else ():
+    for name in free.keys() - partners.values() if len(partners) < len(digests) else ():
         equal.setdefault(digest_of(form.constants[targets[name]]), []).append(name)
     for name, (known, numbers) in digests.items():
-        others = equal.get(numbers, []) if name not in found else []
+        others = equal.get(numbers, []) if name not in partners else []
         if others:
-            found[name] = best = max(others, key=lambda other: _common_end(free[other], known))
+            partners[name] = best = max(others, key=lambda other: _common_end(free[other], known))
             others.remove(best)
-    return found
+    return partners
 
 
 def _common_end(one: str, other: str) -> int:
@@ -179,8 +179,8 @@ class _OwnValues:
         return self.values(instruction)[first : first + count]
 
     def last_values(self, instruction: int, count: int) -> list[Any] | None:
-        found = self.values(instruction)
-        return found if len(found) == count else None
+        values = self.values(instruction)
+        return values if len(values) == count else None
 
     def inside(self, instruction: int) -> list[tuple[int | str, Any]]:
         return []
@@ -228,7 +228,7 @@ class OwnModel:
         for node in operators(graph.nodes):
             node.instruction = numbers.get(node.name, -1) if len(node.outputs) == 1 else -1
         fresh = partial(Evaluator, graph, self._constants)
-        lanes, found = InLanes(fresh(), measured=True), []
+        lanes, comparisons = InLanes(fresh(), measured=True), []
         inputs = [execution.inputs for execution in self._replay.executions]
         with SpillFile() as file:
             for run, item in enumerate(runs):
@@ -244,10 +244,10 @@ class OwnModel:
                     custom=item.comparison.custom,
                 )
                 lanes.look_ahead(run, inputs[run:])
-                found += lanes.compare(run, inputs[run], compare)
-                settle(found[-1])
-            judge_totals(found, inputs, fresh)
-        pairs = zip(runs, found, strict=True)
+                comparisons += lanes.compare(run, inputs[run], compare)
+                settle(comparisons[-1])
+            judge_totals(comparisons, inputs, fresh)
+        pairs = zip(runs, comparisons, strict=True)
         return tuple(item._replace(comparison=self._joined(item.comparison, own, names)) for item, own in pairs)
 
     def of(self, comparison: ExecutionGaps, run: int, call: int | None = None) -> ExecutionGaps:
@@ -283,8 +283,8 @@ class OwnModel:
     def _logged(self, comparison: ExecutionGaps) -> dict[str, torch.Tensor]:
         values: dict[str, torch.Tensor] = {}
         for gap in comparison.gaps:
-            if (found := self._engine.runtime_value(gap)) is not None:
-                values.setdefault(*found)
+            if (value := self._engine.runtime_value(gap)) is not None:
+                values.setdefault(*value)
         return values
 
     def _joined(self, before: ExecutionGaps, own: ExecutionGaps, names: Sequence[str]) -> ExecutionGaps:
@@ -340,7 +340,7 @@ class OwnOutputs:
     def of_runs(self, runs: Sequence[Run]) -> tuple[Run, ...]:
         if len(self._given) != len(runs):
             raise UsageError(f"reference holds the outputs of {len(self._given)} executions, the run has {len(runs)}")
-        found = []
+        changed_runs = []
         for run, expected in zip(runs, self._given, strict=True):
             own = run.comparison.runtime_outputs
             if len(own) != len(expected):
@@ -350,8 +350,8 @@ class OwnOutputs:
                     raise UsageError(f"reference: {reason}")
             changed = self.of(run.comparison, 0)
             changed.reference_outputs, changed.judged, changed.grows_at = expected, True, []
-            found.append(run._replace(comparison=changed))
-        return tuple(found)
+            changed_runs.append(run._replace(comparison=changed))
+        return tuple(changed_runs)
 
     def rungs(self, run: int) -> list[Stage]:
         return [Stage(REFERENCE, outputs=self._given[run])]

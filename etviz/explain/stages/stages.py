@@ -69,7 +69,7 @@ class ProgramForm:
         self, executions: Sequence[Sequence[Any]], hooks: Callable[[int], Mapping[Key, Hook]], runs: Container[int]
     ) -> dict[int, Taken]:
         """In order, with their buffers; only `hooks` of `runs` are asked for."""
-        evaluator, found = self.fresh(), dict[int, Taken]()
+        evaluator, by_run = self.fresh(), dict[int, Taken]()
         for run, inputs in enumerate(executions):
             taken, own = Taken(), hooks(run) if run in runs else {}
 
@@ -81,8 +81,8 @@ class ProgramForm:
 
             taken.outputs = list(evaluator.run(self._typed(inputs), keep))
             if run in runs:
-                found[run] = taken
-        return found
+                by_run[run] = taken
+        return by_run
 
     def _typed(self, inputs: Sequence[Any]) -> list[Any]:
         given = list(inputs)
@@ -94,11 +94,11 @@ class ProgramForm:
 
     def readings(self) -> dict[str, Key]:
         """None of an operator that became several values."""
-        found: dict[str, Key] = {}
+        readings: dict[str, Key] = {}
         for operator in self.values.operators.values():
             for key in self.values.values_of(operator)[:1] if len(operator.last) == 1 else ():
-                found[operator.name] = self.values.on_grid(key) or key
-        return found
+                readings[operator.name] = self.values.on_grid(key) or key
+        return readings
 
     def noise(
         self, executions: Sequence[Sequence[Any]], keys: Container[Key], runs: Sequence[int]
@@ -106,11 +106,11 @@ class ProgramForm:
         names = {node.name for node in self.values.graph.nodes if any((node.name, at) in keys for at in _places(node))}
         given = [self._typed(inputs) for inputs in executions]
         noise, outputs = total_noise(self.fresh, given, [(run, name) for run in runs for name in names])
-        found: dict[int, dict[Key, Noise]] = {run: {} for run in runs}
+        noises: dict[int, dict[Key, Noise]] = {run: {} for run in runs}
         for (run, name, at), rms in noise.items():
-            if run in found:
-                found[run][name, at] = rms
-        return found, outputs
+            if run in noises:
+                noises[run][name, at] = rms
+        return noises, outputs
 
     def logged(self, gap: Gap, call: int | None = None) -> Key | None:
         """The value of this form that a gap's runtime value belongs to; `call`: the delegate call with the row."""
@@ -226,8 +226,8 @@ class Stages:
         made_anew = {name for name, (node, _) in own.items() if form.values.nodes[node].target in LANGUAGE_OPERATORS}
         if not made_anew:
             return own
-        found = {name: key for name, key in own.items() if name not in made_anew}
-        known = {key: lowered[name] for name, key in found.items() if name in lowered}
+        keys_by_name = {name: key for name, key in own.items() if name not in made_anew}
+        known = {key: lowered[name] for name, key in keys_by_name.items() if name in lowered}
         inputs = self.lowered.values.graph.inputs
         constants = {item.target.rpartition("/")[2]: item.name for item in inputs if item.target}
         targets = {item.name: item.target.rpartition("/")[2] for item in form.values.graph.inputs}
@@ -235,7 +235,7 @@ class Stages:
         pairs = align(self.lowered.values.graph, form.values.graph, same, known).reference.partner
         names = {key: name for name, key in lowered.items()}
         keys = (own[name] for name in made_anew)
-        return found | {names[pairs[key]]: key for key in keys if key in pairs and pairs[key] in names}
+        return keys_by_name | {names[pairs[key]]: key for key in keys if key in pairs and pairs[key] in names}
 
     def runtime_value(self, gap: Gap, call: int | None = None) -> tuple[str, torch.Tensor] | None:
         key = self.lowered.logged(gap, call)
@@ -250,7 +250,7 @@ class Stages:
         stage = Stage(RUNTIME, noise=lowered.noise, output_noise=lowered.output_noise, steps=lowered.steps)
         for comparison, call in comparisons:
             for gap in comparison.gaps:
-                if (found := self.runtime_value(gap, call)) is not None:
-                    stage.values.setdefault(*found)
+                if (value := self.runtime_value(gap, call)) is not None:
+                    stage.values.setdefault(*value)
         stage.outputs = self.replay.executions[run].log.outputs()
         return stage

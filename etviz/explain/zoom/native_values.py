@@ -39,8 +39,8 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
         raise UsageError(f"the native graph returns {len(native.outputs)} values, the delegate {len(graph.outputs)}")
     given = {item.name: value for item, value in zip(graph.user_inputs(), inputs, strict=True)}
     ordered = [given[item.name] for item in native.user_inputs() if item.name in given]
-    found = Evaluator(asked, constants).run(ordered if len(ordered) == len(given) else list(inputs), replay=False)
-    return ShownInside(there, [value.clone() for value in found], {n: _NO_VALUE for n in names if n not in known})
+    outputs = Evaluator(asked, constants).run(ordered if len(ordered) == len(given) else list(inputs), replay=False)
+    return ShownInside(there, [value.clone() for value in outputs], {n: _NO_VALUE for n in names if n not in known})
 
 
 def read_native(data: memoryview) -> tuple[Graph, dict[str, FlatTables]]:
@@ -86,8 +86,8 @@ def _argument(argument: FlatTables) -> Any:
     if kind == _TENSOR:
         return Ref(str(value.strings(0)[0]))
     if kind in _SCALARS:
-        found = value.scalar(0, _SCALARS[kind])[0].item()
-        return bool(found) if kind == _BOOL else found
+        number = value.scalar(0, _SCALARS[kind])[0].item()
+        return bool(number) if kind == _BOOL else number
     if kind == _TEXT:
         return str(value.strings(0)[0])
     if kind == _DTYPE:
@@ -114,10 +114,10 @@ def _texts(table: FlatTables, field: int) -> list[str]:
 
 
 def _dtype(code: int) -> str:
-    found = SCALAR_TYPES.get(code)
-    if found is None or not hasattr(torch, found.name):
+    scalar_type = SCALAR_TYPES.get(code)
+    if scalar_type is None or not hasattr(torch, scalar_type.name):
         raise UsageError(f"the delegate's native graph has the unknown scalar type {code}")
-    return found.name
+    return scalar_type.name
 
 
 def _constants(

@@ -110,12 +110,12 @@ class _Instructions:
 
 
 def _names(title: str, tracks: Tracks) -> list[Event]:
-    found: list[Event] = [{"ph": "M", "pid": PROCESS, "name": "process_name", "args": {"name": title}}]
+    events: list[Event] = [{"ph": "M", "pid": PROCESS, "name": "process_name", "args": {"name": title}}]
     for number, name in tracks.names.items():
         about = {"ph": "M", "pid": PROCESS, "tid": number}
-        found.append(about | {"name": "thread_name", "args": {"name": name}})
-        found.append(about | {"name": "thread_sort_index", "args": {"sort_index": tracks.place(name)}})
-    return found
+        events.append(about | {"name": "thread_name", "args": {"name": name}})
+        events.append(about | {"name": "thread_sort_index", "args": {"sort_index": tracks.place(name)}})
+    return events
 
 
 _FIRST: Final = ("framework", "portable kernels")

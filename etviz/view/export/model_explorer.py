@@ -39,9 +39,9 @@ def write_model_explorer(analysis: Analysis, path: PathLike) -> list[Path]:
     rows = rows_of_nodes(analysis)
     texts = {target: collection(analysis, rows)}
     for name in NODE_DATA:
-        found = node_data(graph.name, name, rows)
-        if found is not None:
-            texts[target.with_name(f"{target.stem}.{name}.json")] = found
+        data = node_data(graph.name, name, rows)
+        if data is not None:
+            texts[target.with_name(f"{target.stem}.{name}.json")] = data
     with ExitStack() as stack:
         for file, content in texts.items():
             partial = stack.enter_context(whole_file(file, "the graph"))
@@ -99,11 +99,11 @@ def rows_of_nodes(analysis: Analysis) -> dict[int, Any]:
     tree, gaps = analysis.tree, analysis.tables.rows
     where = list(zip(gaps["instruction"].tolist(), gaps["output"].tolist(), strict=True))
     nodes = [tree.by_instruction.get(instruction, -1) for instruction, _ in where]
-    found = worst_of(gaps, nodes)
+    worst = worst_of(gaps, nodes)
     makers = {(edge.target, edge.argument): edge.source for edge in analysis.edges if _hands_up(tree, edge)}
-    found |= worst_of(gaps, [makers.get((node, out), -1) for node, (_, out) in zip(nodes, where, strict=True)])
-    found.pop(-1, None)
-    return dict(sorted(found.items()))
+    worst |= worst_of(gaps, [makers.get((node, out), -1) for node, (_, out) in zip(nodes, where, strict=True)])
+    worst.pop(-1, None)
+    return dict(sorted(worst.items()))
 
 
 def _hands_up(tree: Tree, edge: DataEdge) -> bool:

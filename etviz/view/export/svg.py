@@ -62,11 +62,11 @@ def _picture(analysis: Analysis, by: str) -> str:
 
 
 def _children(tree: Tree, parent: int) -> list[int]:
-    found, at, end = [], parent + 1, parent + tree.size[parent]
+    children, at, end = [], parent + 1, parent + tree.size[parent]
     while at < end:
-        found.append(at)
+        children.append(at)
         at += tree.size[at]
-    return found
+    return children
 
 
 def _layout(tree: Tree, node: int, edges: Iterable[DataEdge]) -> _Box:

@@ -52,7 +52,7 @@ def laid_out(
         f"{method}:{row}": {"result": result, "buffers": hold(data)}
         for (method, row), (result, data) in (answers or {}).items()
     }
-    ends = {at: found for at, buffer in enumerate(held) if (found := evenly_spaced(buffer)) is not None}
+    ends = {at: even for at, buffer in enumerate(held) if (even := evenly_spaced(buffer)) is not None}
     header["even"] = ends
     held = [b"" if at in ends else buffer for at, buffer in enumerate(held)]
     header["offsets"], end = [], 0

@@ -61,13 +61,13 @@ class Beside:
 
     def places(self, rows: int, added: int) -> list[npt.NDArray[np.int64]]:
         """By other program and row of the view: its gap row, or -1; the last `added` rows are `added`'s."""
-        found = [np.full(rows, -1, np.int64) for _ in self.others]
+        of_others = [np.full(rows, -1, np.int64) for _ in self.others]
         own = self.joined[:, 0] >= 0
-        for k, places in enumerate(found):
+        for k, places in enumerate(of_others):
             places[self.joined[own, 0]] = self.joined[own, k + 1]
             if added:
                 places[rows - added :] = self.joined[~own, k + 1]
-        return found
+        return of_others
 
     def add_columns(self, rows: pd.DataFrame, added: int) -> list[Column]:
         columns: list[Column] = []
@@ -152,7 +152,7 @@ class Beside:
         return {"level": level, "verdict": verdict, "facts": facts, "finding": finding}
 
     def histograms(self, row: int, edges: Any, buffers: MessageBuffers) -> list[dict[str, Any]]:
-        found = []
+        histograms = []
         for k, (label, other) in enumerate(zip(self.labels[1:], self.others, strict=True)):
             place = self.joined[self.joined[:, 0] == row, k + 1]
             if not len(place) or place[0] < 0:
@@ -160,15 +160,15 @@ class Beside:
             runtime = other.values.pair(int(place[0])).runtime
             counts = counts_over(runtime, edges)
             beyond = int(runtime.isfinite().sum()) - int(counts.sum())
-            found.append({"label": label, "runtime": buffers.add_counts(counts), "beyond": beyond})
-        return found
+            histograms.append({"label": label, "runtime": buffers.add_counts(counts), "beyond": beyond})
+        return histograms
 
     def trees(self, rows: int, added: int) -> list[tuple[str, Analysis, pd.DataFrame]]:
-        found = []
+        trees = []
         parts = zip(self.labels[1:], self.others, self.frames[1:], self.places(rows, added), strict=True)
         for label, other, table, places in parts:
-            found.append((label, other, table.reindex(np.where(places < 0, len(table), places)).reset_index(drop=True)))
-        return found
+            trees.append((label, other, table.reindex(np.where(places < 0, len(table), places)).reset_index(drop=True)))
+        return trees
 
 
 def _knows(name: str) -> Any:

@@ -119,10 +119,10 @@ def quantized_rows(analysis: Analysis) -> tuple[Mapping[int, RowSplit], str]:
 
 
 def add_quantization(analysis: Analysis, rows: pd.DataFrame) -> list[str]:
-    found, problem = quantized_rows(analysis)
-    if found:
+    known, problem = quantized_rows(analysis)
+    if known:
         for column in QUANTIZATION_COLUMNS:
-            values = {row: item.numbers.get(column.name, math.nan) for row, item in found.items()}
+            values = {row: item.numbers.get(column.name, math.nan) for row, item in known.items()}
             rows[column.name] = pd.Series(values, dtype=float).reindex(rows.index)
         doubtful = [call for call in analysis.quantization.calls() if call.zoom.faithful is not True]
         return [f"Quantization: {not_counted(call.instruction)}." for call in doubtful]

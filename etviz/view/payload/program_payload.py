@@ -123,7 +123,9 @@ def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dic
         if beside.apart:
             about |= {"value": "The reference of the others.", "level": "unknown"}
         payload["title"] = beside.title
-        payload["summary"] = own | (found := beside.summary(rows)) | {"facts": [about, *found["facts"], *own["facts"]]}
+        payload["summary"] = (
+            own | (theirs := beside.summary(rows)) | {"facts": [about, *theirs["facts"], *own["facts"]]}
+        )
         payload["beside"] = [
             {"label": label, "tree": _tree(other.tree, _named(table), buffers, nameable=True)}
             for label, other, table in beside.trees(len(rows), len(added))
@@ -183,8 +185,8 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _finding(analysis: Analysis) -> dict[str, Any] | None:
-    found = analysis.finder.finding()
-    return None if found is None else asdict(found)
+    finding = analysis.finder.finding()
+    return None if finding is None else asdict(finding)
 
 
 def _column(column: Column, rows: pd.DataFrame, buffers: MessageBuffers) -> dict[str, Any]:

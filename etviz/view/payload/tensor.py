@@ -24,33 +24,33 @@ Answer = tuple[dict[str, Any], list[bytes]]
 def build_error_map(analysis: Analysis, params: dict[str, Any]) -> Answer:
     buffers = MessageBuffers()
     of = params.get("of", "error")
-    found = analysis.values.error_map(
+    error_map = analysis.values.error_map(
         _row(params), of, params.get("axes"), params.get("index"), params.get("size", 256)
     )
-    height, width = found.values.shape
+    height, width = error_map.values.shape
     largest = np.finfo(np.float32).max
     return {
-        "shape": list(found.shape),
-        "axes": list(found.axes),
-        "index": list(found.index),
+        "shape": list(error_map.shape),
+        "axes": list(error_map.axes),
+        "index": list(error_map.index),
         "height": height,
         "width": width,
-        "values": buffers.add(np.clip(found.values, -largest, largest).ravel(), "float32"),
-        "kinds": buffers.add(found.kinds.ravel(), "uint8") if found.kinds.any() else None,
-        "block": list(found.block),
-        "low": as_text(found.low),
-        "high": as_text(found.high),
+        "values": buffers.add(np.clip(error_map.values, -largest, largest).ravel(), "float32"),
+        "kinds": buffers.add(error_map.kinds.ravel(), "uint8") if error_map.kinds.any() else None,
+        "block": list(error_map.block),
+        "low": as_text(error_map.low),
+        "high": as_text(error_map.high),
     }, buffers.data
 
 
 def build_scatter(analysis: Analysis, params: dict[str, Any]) -> Answer:
     buffers = MessageBuffers()
-    found = analysis.values.scatter(_row(params), params.get("bins", 64))
+    scatter = analysis.values.scatter(_row(params), params.get("bins", 64))
     return {
-        "x_edges": buffers.add(found.edges, "float64"),
-        "y_edges": buffers.add(found.edges, "float64"),
-        "counts": buffers.add_counts(found.counts.ravel()),
-        "elements": found.elements,
+        "x_edges": buffers.add(scatter.edges, "float64"),
+        "y_edges": buffers.add(scatter.edges, "float64"),
+        "counts": buffers.add_counts(scatter.counts.ravel()),
+        "elements": scatter.elements,
     }, buffers.data
 
 
@@ -63,13 +63,13 @@ def build_channels(analysis: Analysis, params: dict[str, Any]) -> Answer:
             f"axis {axis} has {shape[axis]} entries, a view shows at most {MOST_CHANNELS}; choose another axis, or "
             f"call inspection.row({row}).channels({axis})"
         )
-    found = analysis.values.channel_error(row, axis)
+    channels = analysis.values.channel_error(row, axis)
     return {
         "axis": axis % max(1, len(shape)),
-        "size": len(found),
-        "rmse": buffers.add(found["rmse"], "float64"),
-        "max_abs": buffers.add(found["max_abs"], "float64"),
-        "share": buffers.add(found["share"], "float64"),
+        "size": len(channels),
+        "rmse": buffers.add(channels["rmse"], "float64"),
+        "max_abs": buffers.add(channels["max_abs"], "float64"),
+        "share": buffers.add(channels["share"], "float64"),
     }, buffers.data
 
 
@@ -92,26 +92,26 @@ def build_tensor(
     if beside is not None and beside.apart:  # it would be the run itself
         reference = None
     floats = float_values(analysis, row)
-    found = histogram(reference, runtime, bins, floats)
-    counts = found.nonfinite
+    binned = histogram(reference, runtime, bins, floats)
+    counts = binned.nonfinite
     any_nonfinite = counts is not None and counts.sum() != counts[0, 0]
     return {
         "row": row,
         "shape": list(runtime.shape),
         "elements": int(runtime.numel()),
         "reference_missing": pair.missing or None,
-        "edges": buffers.add(found.edges, "float64"),
-        "reference": None if found.reference is None else buffers.add_counts(found.reference),
-        "runtime": buffers.add_counts(found.runtime),
-        "error_edges": None if found.error_edges is None else buffers.add(found.error_edges, "float64"),
-        "error": None if found.error is None else buffers.add_counts(found.error),
+        "edges": buffers.add(binned.edges, "float64"),
+        "reference": None if binned.reference is None else buffers.add_counts(binned.reference),
+        "runtime": buffers.add_counts(binned.runtime),
+        "error_edges": None if binned.error_edges is None else buffers.add(binned.error_edges, "float64"),
+        "error": None if binned.error is None else buffers.add_counts(binned.error),
         "nonfinite": {"classes": list(CLASSES), "counts": counts.tolist()}
         if counts is not None and any_nonfinite
         else None,
         "label": "runtime" if beside is None else beside.labels[0],
-        "beside": [] if beside is None else beside.histograms(row, found.edges, buffers),
+        "beside": [] if beside is None else beside.histograms(row, binned.edges, buffers),
         "fingerprints": pair.fingerprints() if reference is not None else [],
-        "statistics": _statistics(found),
+        "statistics": _statistics(binned),
         "worst": [
             {"index": list(item["index"]), "reference": as_text(item["reference"]), "runtime": as_text(item["runtime"])}
             for item in (worst_elements(reference, runtime) if reference is not None else ())
@@ -119,12 +119,12 @@ def build_tensor(
         if worst or reference is None
         else None,
         "quantization": quantization_answer(
-            analysis, row, None if found.floats is None else buffers.add_counts(found.floats)
+            analysis, row, None if binned.floats is None else buffers.add_counts(binned.floats)
         ),
     }, buffers.data
 
 
-def _statistics(found: Histogram) -> list[dict[str, Any]]:
+def _statistics(drawn: Histogram) -> list[dict[str, Any]]:
     names: Sequence[tuple[str, str]] = (
         ("min", "minimum"),
         ("max", "maximum"),
@@ -136,6 +136,6 @@ def _statistics(found: Histogram) -> list[dict[str, Any]]:
     parts = ("reference", "runtime", "error")
     return [
         {"name": label}
-        | {part: as_text(getattr(found.statistics[part], name)) if part in found.statistics else None for part in parts}
+        | {part: as_text(getattr(drawn.statistics[part], name)) if part in drawn.statistics else None for part in parts}
         for label, name in names
     ]

@@ -44,8 +44,8 @@ def layer_of(module: str) -> str:
     >>> layer_of("model.layers.3.attention.wq"), layer_of("model.norm"), layer_of("")
     ('layers.3', 'model', '')
     """
-    found = _LAYER.match(module)
-    return found[1] if found else module.partition(".")[0]
+    match = _LAYER.match(module)
+    return match[1] if match else module.partition(".")[0]
 
 
 def layer_map(prompt: int, calls: int, gaps: Iterable[tuple[int, pd.DataFrame]]) -> Map | None:

@@ -21,11 +21,11 @@ _LADDER: Final = ("operator", "stage", "against", "rmse", "severity", "status")
 def offered(state: ViewState) -> list[str]:
     if state.nodes == 0:  # no call of a language model is open
         return []
-    found = state.analysis.findings
+    findings = state.analysis.findings
     if state.analysis.tables.compared.replay is None:
         return []
-    names = ["constants", "repro"] + ([] if found.zoom is not None else ["ladder"])
-    return names + (["suggest"] if state.suggest is not None and found.made.get("model") is not None else [])
+    names = ["constants", "repro"] + ([] if findings.zoom is not None else ["ladder"])
+    return names + (["suggest"] if state.suggest is not None and findings.made.get("model") is not None else [])
 
 
 def explain(state: ViewState, params: dict[str, Any]) -> dict[str, Any]:
@@ -44,9 +44,9 @@ def explain(state: ViewState, params: dict[str, Any]) -> dict[str, Any]:
         wrong = frame[frame["status"] == "differs"].replace({"operator": {"": "final output"}})
         told = f"No value differs beyond its noise between two stages: {', '.join(_stages(frame))}."
         return _table("Ladder: steps that differ beyond noise", wrong, _LADDER, "" if len(wrong) else told)
-    found: Any = state.suggest and state.suggest()
-    frame = found.table.reset_index(names="")
-    return _table("Suggested fix", frame, list(frame.columns), f"{found.reason}\n\n{found.code}".strip())
+    suggestion: Any = state.suggest and state.suggest()
+    frame = suggestion.table.reset_index(names="")
+    return _table("Suggested fix", frame, list(frame.columns), f"{suggestion.reason}\n\n{suggestion.code}".strip())
 
 
 def _stages(frame: pd.DataFrame) -> list[str]:

@@ -118,15 +118,15 @@ def _what_if(analysis: Analysis, params: dict[str, Any], progress: Progress, can
     rows = params.get("rows")
     if not isinstance(rows, list) or not rows:
         raise UsageError(f"what_if needs a list of rows, found {rows!r}")
-    found = analysis.what_if(rows)
-    runs = [analysis.tables.compared.runs[number] for number in found.runs]
-    numbers = {run.event_block: number for run, number in zip(runs, found.runs, strict=True)}
+    replaced = analysis.what_if(rows)
+    runs = [analysis.tables.compared.runs[number] for number in replaced.runs]
+    numbers = {run.event_block: number for run, number in zip(runs, replaced.runs, strict=True)}
     reference = [value for run in runs for value in run.comparison.reference_outputs]
     runtime = [value for run in runs for value in run.comparison.runtime_outputs]
     scores, outputs = score_outputs(analysis.findings), list[dict[str, Any]]()
-    for at in range(len(found.before)):
-        was, now = found.before.iloc[at], found.after.iloc[at]
-        sides = (reference[at], runtime[at], found.outputs[at])
+    for at in range(len(replaced.before)):
+        was, now = replaced.before.iloc[at], replaced.after.iloc[at]
+        sides = (reference[at], runtime[at], replaced.outputs[at])
         judged = scores[int(was["output"])] and all(map(is_one_row, sides))
         label = f"run {numbers[int(was['event_block'])]}, " if len(runs) > 1 else ""
         outputs.append(

@@ -52,8 +52,8 @@ def place(title: str, sidebar: bool | Area) -> PanelPlace | None:
     if sidebar is False:
         return None
     if sidebar is not True and not (isinstance(sidebar, str) and sidebar in _SIDES):
-        found = repr(sidebar[:40]) if isinstance(sidebar, str) else type(sidebar).__name__
-        raise UsageError(f"sidebar must be True, False, 'left' or 'right', found {found}")
+        described = repr(sidebar[:40]) if isinstance(sidebar, str) else type(sidebar).__name__
+        raise UsageError(f"sidebar must be True, False, 'left' or 'right', found {described}")
     last = _last.get(title)
     area = sidebar if isinstance(sidebar, str) else last["area"] if last else "right"
     return {
@@ -97,10 +97,10 @@ def _named() -> list[tuple[str, ViewState]]:
     if shell is None:
         return []
     variables = shell.user_ns
-    found = [(name, value) for name, value in variables.items() if not name.startswith("_")]
-    found += [(f"Out[{count}]", value) for count, value in variables.get("_oh", {}).items()]
+    items = [(name, value) for name, value in variables.items() if not name.startswith("_")]
+    items += [(f"Out[{count}]", value) for count, value in variables.get("_oh", {}).items()]
     once: dict[int, tuple[str, ViewState]] = {}
-    for name, value in found:
+    for name, value in items:
         view = vars(value).get("view") if hasattr(value, "__dict__") else None
         if isinstance(view, ViewState):
             once.setdefault(id(view), (name, view))

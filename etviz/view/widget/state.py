@@ -75,8 +75,8 @@ class ViewState(traitlets.HasTraits):
 
     @property
     def methods(self) -> list[str]:
-        found = self.analysis.findings
-        return list(found.methods) if self._read_method is not None else [found.shown_method]
+        findings = self.analysis.findings
+        return list(findings.methods) if self._read_method is not None else [findings.shown_method]
 
     @property
     def seen(self) -> list[Analysis]:
