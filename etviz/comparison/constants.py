@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import threading
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -158,7 +158,10 @@ def compare_constants(
 def _differing_biases(
     blobs: _Blobs, uses: Sequence[_Use], weights: Mapping[str, torch.Tensor], names: Mapping[str, str]
 ) -> list[Difference]:
-    """Biases as whole multiples of a step: other roundings are the same, similar numbers and zeros are not."""
+    """Biases as whole multiples of a step: other roundings are the same, similar numbers and zeros are not.
+
+    Other multiples may be those of the same bias in other steps.
+    """
     expected: list[tuple[_Use, torch.Tensor, torch.Tensor]] = []
     for use in uses:
         bias, (of_input, of_weight) = weights[use.item.target], use.steps or (1.0, 1.0)
@@ -174,7 +177,9 @@ def _differing_biases(
         other = blobs.zeros(whole) if other is None else other
         if other is not None:
             name = names[use.item.target]
-            differences.append(_difference(name, use.instruction, weights[use.item.target], other * step))
+            item = _difference(name, use.instruction, weights[use.item.target], other * step)
+            counted = f"{item.change or name}, counted in steps of its grid"
+            differences.append(replace(item, change=counted) if other.any() else item)
     return differences
 
 
