@@ -297,7 +297,7 @@ def test_how_many_outputs_differ_is_said(wrong: int, total: int, verdict: str, e
     assert " of run " not in said
     twice = pd.concat([outputs, outputs.assign(event_block=7, close=0.0)], ignore_index=True)
     assert "output 0 of run 1: " in judge_outputs(twice)[1]
-    drawn = judge_outputs(outputs.iloc[:0], [False, False], "random numbers")
+    drawn = judge_outputs(outputs.iloc[:0], [False, False], "follow from random numbers")
     assert drawn[1] == "None of the 2 executions can be judged: their outputs follow from random numbers."
     assert "give inputs= for each execution" in judge_outputs(outputs.iloc[:0], [False, False])[1]
 

@@ -20,6 +20,7 @@ from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.comparison.exact import compare_exact
 from etviz.comparison.gap import ExecutionGaps
 from etviz.comparison.input_checks import Entrance
+from etviz.errors import ArtifactError
 from etviz.gate import Rules, check
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import lower
@@ -159,8 +160,18 @@ def test_an_uncompared_instruction_before_the_first_wrong_value_is_named_first(e
     assert f"#{late} " in finding.text
 
 
-@pytest.mark.parametrize("kinds", [("pte",), ()], ids=["derived", "ETRecord"])
-@pytest.mark.parametrize("name", ["shape", "dtype"])
+def test_a_record_whose_output_has_other_sizes_is_another_programs(tmp_path: Path) -> None:
+    right, wrong = OTHER["shape"]
+    run_against(Applied(right), Applied(wrong), (matrix(5, 7),), tmp_path)
+    files: dict[str, Any] = {
+        "etdump": tmp_path / "wrong/etdump.etdp",
+        "debug_buffer": tmp_path / "wrong/debug_buffer.bin",
+    }
+    with pytest.raises(ArtifactError, match=r"another program.*an output gives sizes \(5,\) in the one and \(7,\)"):
+        etviz.load(**files, etrecord=tmp_path / "right/etrecord.bin")
+
+
+@pytest.mark.parametrize(("name", "kinds"), [("shape", ("pte",)), ("dtype", ("pte",)), ("dtype", ())])
 def test_of_wrong_outputs_what_was_not_compared_is_named(name: str, kinds: tuple[str, ...], tmp_path: Path) -> None:
     """Nothing that was compared is wrong; the instruction that was not precedes the output."""
     right, wrong = OTHER[name]
