@@ -73,7 +73,7 @@ class Measured:
             return {"program": self.program.name if self.program else ""}
         if self.task == "pairing":
             return {"way": self.way}
-        if not self.task.startswith("gaps"):
+        if not self.task.startswith("gaps") or self.program is None:
             return {}
         return {"cold": self.cold} | ({"way": self.way} if tool == "etviz" else {})
 
