@@ -262,7 +262,7 @@ def _join(tables: Sequence[pd.DataFrame], own: Sequence[int]) -> list[tuple[str,
     """How each row is joined, and its index in every table.
 
     Rows inside delegates, whose index is not below the number of `own` rows, are joined with each other and with
-    unpartnered own rows: one partitioner delegates what another one leaves to portable kernels.
+    unpartnered own rows.
     """
     rows = _join_once([table[table.index < count] for table, count in zip(tables, own, strict=True)])
     if any(len(table) > count for table, count in zip(tables, own, strict=True)):

@@ -164,10 +164,7 @@ def _in_any_order(terms: int) -> tuple[float, float]:
 
 
 def _in_pairs(terms: int) -> tuple[float, float]:
-    """The reference's part: for L = log2 K levels of pairs ``(‖t‖²·(K·L − 2K + 2) + v²·(2K − 2 − L))/(3(K − 1))``.
-
-    A level has K/b sums of b terms, and the mean of their squares is that of the partial sums of b terms.
-    """
+    """The reference's part: for L = log2 K levels of pairs ``(‖t‖²·(K·L − 2K + 2) + v²·(2K − 2 − L))/(3(K − 1))``."""
     levels, less = math.log2(max(terms, 1)), max(terms - 1, 1)
     return (terms * levels - 2 * less) / (3 * less), (2 * less - levels) / (3 * less)
 
@@ -498,7 +495,7 @@ def _attention(args: Sequence[Any], values: Sequence[Any], call: Call, target: s
 
 
 def _recurrence(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    """The gated delta rule, step by step: the state's errors go through each step and come together in each output.
+    """The gated delta rule, step by step.
 
     The step ``S ← (1 − β k kᵀ)·diag(g)·S + β k vᵀ`` acts on the columns of the state alike, so one covariance of the
     rows holds the errors of all columns: ``C ← A C Aᵀ + D``. D has what a step rounds: the product with g, the

@@ -263,7 +263,7 @@ def _refine(
 ) -> None:
     """If derivatives do not explain the error, put the differences into the reference one after the other.
 
-    With all of them it is the runtime, so the steps add up to the error, however nonlinear the program is.
+    With all of them it is the runtime, so the steps add up to the error.
     """
     estimate = result.sum
     known = (item for item in linearization.contributions if item.instruction >= 0 and not item.problem)
