@@ -34,8 +34,8 @@ so the rounding of erf (or tanh) is one of ``x/2·erf = v − x/2``, which outwe
 16-bit numbers compute it in float32. What the reference itself is off from float64 is part of S, if it is larger.
 
 Below the smallest normal number of a dtype the numbers keep their distance, so what is rounded has at least that size,
-a partial sum too.
-Processors may take what is below float32's smallest normal number for 0, which is an error of the whole number.
+a partial sum too. Processors may take what is below float32's smallest normal number for 0, which is an error of the
+whole number.
 
 Small samples: the error of one number exceeds three times its noise once in 370 cases. `allowance` widens the noise of
 values with few independent elements, such that a correct value exceeds the threshold with a probability of
@@ -80,7 +80,7 @@ _TINY: Final = 2.0**-1022
 _SPREAD: Final = -7046029254386353131
 """Odd multiplier that spreads the bits of numbers: 2⁶⁴ over the golden ratio (D. E. Knuth, 1973, section 6.4)."""
 _LEAST, _MOST = 2.0**-50, 2.0**60
-"""Between these the largest of some squared norms leaves room for its products in float32."""
+"""Two largest squared norms between these have a product between 2⁻¹⁰⁰ and 2¹²⁰, which float32 can hold."""
 _FLUSHED: Final = torch.finfo(torch.float32).smallest_normal
 """Processors may take smaller numbers for 0."""
 _ARITHMETIC: Final = frozenset(("add", "sub", "rsub", "mul", "div", "sqrt", "fmod", "remainder", "clamp", "hardtanh"))
