@@ -178,7 +178,7 @@ def stream() -> Methods:
 
 def vision_and_text() -> Methods:
     """LLaVA's three methods: a picture between two pieces of text, then token by token."""
-    llama = model_of(Recipe({"enable_dynamic_shape": True}, weights="8da4w"))
+    llama = model_of(Recipe({"enable_dynamic_shape": True, "n_layers": 1}, weights="8da4w"))
     torch.manual_seed(4)
     embedding, width = nn.Embedding(128, 64), 64
     eye, text = _Eye(width).eval(), _Text(llama).eval()

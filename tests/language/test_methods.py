@@ -42,11 +42,14 @@ def _right(shelf: Shelf, name: str) -> tuple[Path, list[Call]]:
     return folder, torch.load(folder / "calls.pt", weights_only=True)
 
 
-def _wrong(methods: Methods, folder: Path, weight: nn.Parameter) -> list[Call]:
+def _wrong(methods: Methods, right: Path, folder: Path, weight: nn.Parameter) -> list[Call]:
     """Run the program with one row of a weight half as large again."""
-    with torch.no_grad():
-        weight[3] *= 1.5
-    build(methods, folder)
+    wrong = weight.detach().clone()
+    wrong[3] *= 1.5
+    was, becomes = (tensor.detach().numpy().tobytes() for tensor in (weight, wrong))
+    program = (right / "model.pte").read_bytes()
+    assert program.count(was) == 1
+    (folder / "model.pte").write_bytes(program.replace(was, becomes))
     return run(methods, folder / "model.pte", folder)
 
 
@@ -83,7 +86,7 @@ def test_an_error_of_the_picture_is_followed_into_the_text(shelf: Shelf, tmp_pat
     folder, _ = _right(shelf, "vision and text")
     methods = vision_and_text()
     eye, _example = methods.modules["vision_encoder"]
-    calls = _wrong(methods, tmp_path, eye.get_parameter("projector.weight"))
+    calls = _wrong(methods, folder, tmp_path, eye.get_parameter("projector.weight"))
     seen = load(folder, calls, "vision_encoder", ran=tmp_path)
     assert seen.first_divergence is not None
     assert seen.first_divergence["module"] == "projector"
@@ -106,7 +109,7 @@ def test_an_error_of_the_encoder_is_followed_into_the_decoder(shelf: Shelf, tmp_
     folder, _ = _right(shelf, "encoder and decoder")
     methods = encoder_and_decoder()
     encoder, _example = methods.modules["encode"]
-    calls = _wrong(methods, tmp_path, encoder.get_parameter("inward.weight"))
+    calls = _wrong(methods, folder, tmp_path, encoder.get_parameter("inward.weight"))
     encode = load(folder, calls, "encode", ran=tmp_path)
     assert encode.first_divergence is not None
     decode = load(folder, calls, "decode", ran=tmp_path)
@@ -142,7 +145,7 @@ def test_a_state_that_the_application_keeps_carries_its_error(shelf: Shelf, tmp_
     folder, _ = _right(shelf, "stream")
     methods = stream()
     module, _example = methods.modules["forward"]
-    calls = _wrong(methods, tmp_path, module.get_parameter("again.weight"))
+    calls = _wrong(methods, folder, tmp_path, module.get_parameter("again.weight"))
     found = load(folder, calls, "forward", ran=tmp_path)
     shares = found.attribution(run=2)
     assert shares.attrs["sum"] == pytest.approx(1.0, abs=0.05)
