@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import logging
 import os
 import re
 import sys
@@ -74,10 +75,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: the garbage collector need not look at it again and again, nor often at the rest."""
+    """What was imported stays: the garbage collector need not look at it again and again, nor often at the rest.
+
+    pytest listens to each logger that does not propagate. torch writes every graph as text where someone listens.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    logging.getLogger("torch.__trace").propagate = True
     if "executorch.backends.xnnpack.quantizer" in sys.modules:
         from tests.upstream_memo import keep_results
 
