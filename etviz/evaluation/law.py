@@ -52,7 +52,7 @@ import torch
 
 from etviz.evaluation.language_kernels import off_grids, scored
 from etviz.evaluation.narrow_grids import as_kernels_choose
-from etviz.evaluation.operator_rules import by_position
+from etviz.evaluation.operator_rules import by_position, resolve
 from etviz.evaluation.several import has_further_axis, in_memory, unwrapped
 from etviz.evaluation.unpacked import Quantized
 from etviz.evaluation.values import flat_values
@@ -60,6 +60,7 @@ from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.quantize_ops import chooses_grid, is_quantize
 from etviz.graph.uses import only_moves
 from etviz.native import repeated
+from etviz.tensors.blocks import BLOCK
 from etviz.tensors.metrics import BY_LAW, EPS, FALSE_ALARMS, NO_NOISE, THRESHOLD, Noise
 
 if TYPE_CHECKING:
@@ -567,6 +568,56 @@ def _elementwise(
 
     Functions have several formulas, so one inexact result tells that the operator may round all of them.
     """
+    axis, blocks = _blocks(target, args, kwargs, values)
+    of_blocks = [_of_block(target, *block, call) for block in blocks]
+    if len(blocks) == 1 or all(size is None for (size,) in of_blocks):
+        return of_blocks[0]
+    for at, block in enumerate(blocks):
+        of_blocks[at] = _of_block(target, *block, call, inexact=True) if of_blocks[at][0] is None else of_blocks[at]
+    return [torch.cat([size for (size,) in of_blocks if size is not None], axis)]
+
+
+def _blocks(
+    target: str, args: Sequence[Any], kwargs: Mapping[str, Any], values: Sequence[Any]
+) -> tuple[int, list[tuple[Sequence[Any], Mapping[str, Any], Sequence[Any]]]]:
+    """Parts of a pointwise operator that stay in the cache, along an axis."""
+    value, leaves = values[0], [*args, *kwargs.values()]
+    whole = 0, [(args, kwargs, values)]
+    if len(values) > 1 or value.numel() <= BLOCK or any(map(has_further_axis, (value, *leaves))):
+        return whole
+    if torch.Tag.pointwise not in getattr(getattr(resolve(target), "overload", None), "tags", ()):
+        return whole
+    axis = next(at for at, size in enumerate(value.shape) if size > 1) - value.ndim
+    size = value.shape[axis]
+    length = max(1, torch.get_num_threads() * BLOCK * size // value.numel())
+
+    def part(leaf: Any, start: int) -> Any:
+        if not isinstance(leaf, torch.Tensor) or leaf.ndim < -axis or leaf.shape[axis] == 1:
+            return leaf
+        return leaf.narrow(axis, start, min(length, size - start))
+
+    if any(isinstance(leaf, (list, tuple)) for leaf in leaves):
+        return whole
+    return axis, [
+        (
+            [part(leaf, start) for leaf in args],
+            {name: part(leaf, start) for name, leaf in kwargs.items()},
+            [part(value, start)],
+        )
+        for start in range(0, size, length)
+    ]
+
+
+def _of_block(
+    target: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    values: Sequence[Any],
+    call: Call,
+    *,
+    inexact: bool = False,
+) -> Sizes:
+    """As `_elementwise`, of which this is a part; `inexact` tells that other results are."""
     plain = [_wide(item).abs() if half_ulp(item) is not None else None for item in values]
     wide = [_doubled(item) for item in args]
     named = {name: _doubled(item) for name, item in kwargs.items()}
@@ -578,16 +629,16 @@ def _elementwise(
         getattr(a, "shape", None) != getattr(b, "shape", None) for a, b in zip(exact, values, strict=True)
     ):
         return plain
-    inexact = [
+    differing = [
         a != b if size is not None and b.dtype != torch.float64 else None
         for a, b, size in zip(exact, values, plain, strict=True)
     ]
-    rounded = [item.any() for item in inexact if item is not None]
-    if rounded and not any(map(_is_true, rounded)):
+    rounded = [item.any() for item in differing if item is not None]
+    if rounded and not inexact and not any(map(_is_true, rounded)):
         return [None] * len(values)
     name = target.partition(".")[2].partition(".")[0]
     if name in _ARITHMETIC:
-        pairs = zip(plain, inexact, strict=True)
+        pairs = zip(plain, differing, strict=True)
         return [size if size is None or where is None else size.mul_(where) for size, where in pairs]
     squares = [size.double().square() if size is not None else None for size in plain]
     if name == "gelu" and squares[0] is not None:
@@ -610,7 +661,7 @@ def _elementwise(
         if square is not None and half:
             own = torch.nan_to_num((a - b.double()) / half, 0.0, 0.0, 0.0)
             squares[place] = torch.maximum(square, own.square())
-    rounds = functools.reduce(torch.logical_or, rounded, torch.tensor(not rounded))
+    rounds = functools.reduce(torch.logical_or, rounded, torch.tensor(inexact or not rounded))
     return [square.sqrt() * rounds if square is not None else None for square in squares]
 
 

@@ -246,9 +246,9 @@ def steps(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def _squares(perturbed: torch.Tensor, value: torch.Tensor) -> tuple[float, float] | None:
-    pair = perturbed, value
-    if value.numel() < ENOUGH or any(item.dtype != torch.float32 or not item.is_contiguous() for item in pair):
+    if value.numel() < ENOUGH or any(item.dtype != torch.float32 for item in (perturbed, value)):
         return None
+    perturbed, value = perturbed.contiguous(), value.contiguous()
     sums = pair_sums(value.data_ptr(), perturbed.data_ptr(), value.numel(), 0.0, 0.0)
     return (sums.dd, sums.rr) if sums is not None and math.isfinite(sums.dd) else None
 
