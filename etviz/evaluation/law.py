@@ -89,6 +89,8 @@ _FIRST: Final = 4096
 """Number of elements that tell whether a value consists of few different ones."""
 ENOUGH: Final = 1000
 """Number of independent elements from which `allowance` is 1: further samples tell nothing new."""
+_TERMS, _CLOSE = 60, 1e-12
+"""Terms that the continued fraction of the F distribution needs for `ENOUGH` degrees of freedom to be so close."""
 _PICKING: Final = frozenset(("embedding", "index_select", "gather", "index", "where", "full_like"))
 _CHOOSING: Final = frozenset(
     ("argmax", "argmin", "max", "min", "topk", "sort", "kthvalue", "median", "max_pool2d_with_indices")
@@ -677,12 +679,40 @@ def _doubled(value: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _quantile(errors: float, samples: float) -> float:
-    """Where an F distribution with these degrees of freedom leaves `FALSE_ALARMS` above."""
-    from scipy.special import chdtri, fdtri  # its import takes longer than most programs need quantiles
+    """Where an F distribution with these degrees of freedom leaves `FALSE_ALARMS` above.
 
-    if math.isinf(samples):
-        return float(chdtri(errors, FALSE_ALARMS)) / errors
-    return 1 / float(fdtri(samples, errors, FALSE_ALARMS))
+    By Newton's method on the logarithm of the tail, which is concave in that of the value: it converges from anywhere.
+    To import `scipy.special` takes longer than most programs need quantiles.
+    """
+    at, step = 0.0, 1.0
+    while abs(step) > _CLOSE:
+        tail, density = _tail(samples / 2, errors / 2, math.exp(at))
+        step = math.log(tail / FALSE_ALARMS) * tail / density
+        at += min(step, 1.0)  # far above, the tail would be 0
+    return math.exp(at)
+
+
+def _tail(a: float, b: float, value: float) -> tuple[float, float]:
+    """What an F distribution of 2b and 2a degrees of freedom leaves above a value, and its density in logarithms."""
+    if math.isinf(a):
+        y = b * value
+        tail = torch.special.gammaincc(*torch.tensor([b, y], dtype=torch.float64))
+        return float(tail), math.exp(b * math.log(y) - y - math.lgamma(b))
+    x = a / (a + b * value)
+    density = math.exp(a * math.log(x) + b * math.log1p(-x) + math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b))
+    if x < (a + 1) / (a + b + 2):
+        return density / (a * _fraction(a, b, x)), density
+    return 1 - density / (b * _fraction(b, a, 1 - x)), density
+
+
+def _fraction(a: float, b: float, x: float) -> float:
+    """The continued fraction of the incomplete beta function (NIST DLMF, 8.17.22)."""
+    value = 1.0
+    for term in range(_TERMS, 0, -1):
+        half, odd = divmod(term, 2)
+        factor = -(a + half) * (a + b + half) if odd else half * (b - half)
+        value = 1 + factor * x / ((a + term - 1) * (a + term) * value)
+    return value
 
 
 def _rounded(count: float) -> float:

@@ -795,7 +795,19 @@ def test_a_large_result_has_the_sizes_of_its_rows(target: str) -> None:
     node, value = Node("n", target, tuple(args)), call(target, args, {})
     (whole,) = sizes(node, args, {}, value, call)
     (last,) = sizes(node, [x[:, -20:], *args[1:]], {}, value[:, -20:], call)
-    assert whole is not None and last is not None
+    assert whole is not None
+    assert last is not None
     torch.testing.assert_close(whole[:, -20:], last, rtol=1e-12, atol=0.0)
     exact = 1.0 if target == "aten.exp.default" else 0.0  # a function may round all, arithmetic only what is inexact
     assert bool((whole[:, :100] == exact).all())
+
+
+@pytest.mark.parametrize("degrees", [1.0, 3.0, 17.0, 100.0, 990.0])
+def test_allowances_are_quantiles_of_the_f_distribution(degrees: float) -> None:
+    """With two degrees of freedom its tail has a closed form."""
+    of_errors = degrees / 2 * (FALSE_ALARMS ** (-2 / degrees) - 1)
+    assert allowance(2, degrees) == pytest.approx(math.sqrt(of_errors) / THRESHOLD, rel=1e-9)
+    below = (1 - FALSE_ALARMS) ** (2 / degrees)
+    of_samples = 2 / degrees * below / -math.expm1(2 / degrees * math.log1p(-FALSE_ALARMS))
+    assert allowance(degrees, 2) == pytest.approx(math.sqrt(of_samples) / THRESHOLD, rel=1e-9)
+    assert chance(2) == pytest.approx(math.sqrt(-math.log(FALSE_ALARMS)), rel=1e-9)
