@@ -341,7 +341,8 @@ class Spread:
         if len(each) > 1:
             unit = torch.nn.functional.normalize(each, dim=1)
             pairs = len(each) * (len(each) - 1) / 2
-            shared = float((unit @ unit.T).square().triu(1).sum()) / pairs * (1 + math.sqrt(2 / pairs))
+            cosines = (unit @ unit.T).square()  # not `triu`: torch starts threads for it, however small it is
+            shared = float(cosines.sum() - cosines.trace()) / 2 / pairs * (1 + math.sqrt(2 / pairs))
             count = min(count, 1 / shared) if shared > 0 else count
         return max(1.0, count)
 
