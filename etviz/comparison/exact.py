@@ -83,7 +83,7 @@ class _Executions:
             _OneExecution(result, log, NonFinite(graph, given), introduced, pairing)
             for result, log, given in zip(results, logs, inputs, strict=True)
         ]
-        evaluator.roundings = chained(graph) if introduced else ()
+        evaluator.roundings = (evaluator.roundings or chained(graph)) if introduced else ()
 
     def see(self, node: Node, values: Sequence[Value]) -> None:
         for lane, value in zip(self._lanes, values, strict=True):

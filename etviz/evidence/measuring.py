@@ -25,6 +25,7 @@ from etviz.comparison.gap_tables import metric_columns, nonfinite_columns
 from etviz.comparison.judging import Judge, KnownNoise, is_doubtful
 from etviz.errors import ArtifactError, EtvizError, in_a_line
 from etviz.evaluation.evaluator import Evaluator
+from etviz.evaluation.series import Series
 from etviz.evidence.dataset import content, decode
 from etviz.evidence.running import Ran, Running, operators_of
 from etviz.evidence.subject import Subject
@@ -231,7 +232,7 @@ def _measure(opened: _OpenProgram, work: Work, samples: Sequence[Sample], ran: R
     else:
         compared = _compare(ran.paired, inputs, work, _judge(opened, work, samples, ran))
         if (floating := opened.floating(ran.paired)) is not None:
-            exacts = [floating.run(values) for values in inputs]
+            exacts = list(Series(floating).run(inputs))
     runs = [_run_row(*row, work) for row in zip(samples, compared, exacts, strict=True)]
     return Measured(_gap_table(samples, compared, work), runs)
 
