@@ -17,7 +17,7 @@ CACHE = Path("build/bench")
 def main() -> int:
     """Measure and print; returns the exit status."""
     options = _parse()
-    known = programs(quick=options.quick)
+    known = programs(quick=options.quick, deep=options.growth)
     chosen = _choose([program for program in known if program.layers or not options.growth], options.only)
     for program in list(chosen):
         if reason := missing(program):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Build = Callable[[], "tuple[nn.Module, tuple[Tensor, ...]]"]
 
 STACKS: Final = (12, 24, 48, 96, 192)
+DEEP_STACKS: Final = (*STACKS, 400)
 QUICK_STACKS: Final = (2, 4)
 
 
@@ -85,7 +86,7 @@ class Artifacts:
         return sum(Path(path).stat().st_size for path in self.paths.values())
 
 
-def programs(*, quick: bool = False) -> list[Program]:
+def programs(*, quick: bool = False, deep: bool = False) -> list[Program]:
     """What is measured: two vision transformers through XNNPACK, and portable stacks of growing depth."""
     from benchmarks import models
 
@@ -101,7 +102,7 @@ def programs(*, quick: bool = False) -> list[Program]:
             needs="transformers",
         ),
     ]
-    for layers in QUICK_STACKS if quick else STACKS:
+    for layers in QUICK_STACKS if quick else DEEP_STACKS if deep else STACKS:
         build = partial(models.decoder_stack, layers)
         found.append(Program(f"stack-{layers}", f"{layers}-layer stack, portable", build, layers=layers))
     return found
