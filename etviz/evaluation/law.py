@@ -188,11 +188,11 @@ def _unit(value: torch.Tensor) -> float:
     return EPS.get(str(value.dtype).removeprefix("torch."), EPS["float32"])
 
 
-def in_order(terms: torch.Tensor) -> torch.Tensor:
+def in_order(terms: torch.Tensor, unit: float = EPS["float32"]) -> torch.Tensor:
     """Squared size of the sum of each row, in float64: in any order, or in the order in which the terms stand.
 
     The larger of the two. In a row, terms that repeat a value repeat its error while the partial sums keep their
-    exponent; a term of 0 has none.
+    exponent; a term of 0 has none. `unit` is the ε of the sum.
     """
     count = terms.shape[-1]
     if not count:
@@ -200,7 +200,17 @@ def in_order(terms: torch.Tensor) -> torch.Tensor:
     squares, total = terms.square().sum(-1), terms.sum(-1)
     of_squares, of_total = _in_pairs(count)
     standing = _repeated(terms, partial=True) / 3 + of_squares * squares + of_total * total.square()
-    return torch.maximum(sum_size(count, squares, total), standing)
+    size = torch.maximum(sum_size(count, squares, total), standing)
+    if count**2 * min(unit, EPS["float32"]) < 1:  # less than one term of K is below K·ε of their mean
+        return size
+    return torch.maximum(size, (_on_grids(terms, unit).sum(-1) * 2 / unit).square())
+
+
+def _on_grids(terms: torch.Tensor, unit: float) -> torch.Tensor:
+    """Each term's error in a running sum: it is rounded to the spacing of numbers at the partial sum."""
+    partial = terms.cumsum(-1)
+    step = torch.exp2(torch.log2(partial.abs()).floor()) * min(unit, EPS["float32"])
+    return torch.where(step > 0, (terms / step).round() * step - terms, 0.0)
 
 
 def _repeated(terms: torch.Tensor, *, partial: bool = False) -> torch.Tensor:
@@ -226,7 +236,7 @@ def _repeated(terms: torch.Tensor, *, partial: bool = False) -> torch.Tensor:
     return errors.new_zeros((*errors.shape[:-1], 1 << bits)).scatter_add_(-1, places, errors).square().sum(-1)
 
 
-def _squared(deviations: torch.Tensor) -> torch.Tensor:
+def _squared(deviations: torch.Tensor, unit: float) -> torch.Tensor:
     """Squared size of each row's sum of squares: each deviation d is rounded, its square, and the partial sums.
 
     The roundings of d and d² have variances of 4d⁴/3 and d⁴/3. Equal deviations repeat them.
@@ -234,7 +244,7 @@ def _squared(deviations: torch.Tensor) -> torch.Tensor:
     squares = deviations.square()
     if not squares.shape[-1]:
         return in_order(squares)
-    return in_order(squares) + 5 / 3 * _repeated(squares)
+    return in_order(squares, unit) + 5 / 3 * _repeated(squares)
 
 
 def _rows(x: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
@@ -244,15 +254,15 @@ def _rows(x: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
 
 
 def _sum(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    return [in_order(_rows(args[0], _axes(args))).sqrt().reshape(values[0].shape)]
+    return [in_order(_rows(args[0], _axes(args)), _unit(values[0])).sqrt().reshape(values[0].shape)]
 
 
 def _mean(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    return [_of_mean(_rows(args[0], _axes(args))).sqrt().reshape(values[0].shape)]
+    return [_of_mean(_rows(args[0], _axes(args)), _unit(values[0])).sqrt().reshape(values[0].shape)]
 
 
-def _of_mean(rows: torch.Tensor) -> torch.Tensor:
-    return in_order(rows) / max(rows.shape[-1], 1) ** 2 + rows.mean(-1).square()
+def _of_mean(rows: torch.Tensor, unit: float) -> torch.Tensor:
+    return in_order(rows, unit) / max(rows.shape[-1], 1) ** 2 + rows.mean(-1).square()
 
 
 def _squared_error(square: torch.Tensor, unit: float) -> torch.Tensor:
@@ -280,13 +290,10 @@ def _running(args: Sequence[Any], values: Sequence[Any], call: Call, target: str
     x, dim = args[0].double(), args[1]
     if not x.ndim:
         return [x.abs()]
-    value = x.cumsum(dim)
-    size = (value.square().cumsum(dim) / 3).sqrt()
-    along = [-1 if at == dim % x.ndim else 1 for at in range(x.ndim)]
-    count = torch.arange(1, x.shape[dim] + 1, dtype=x.dtype).view(along)
-    spread = x.square().cumsum(dim) - value.square() / count
-    equal = spread <= count * _unit(values[0]) ** 2 * value.square()
-    return [torch.where(equal, torch.maximum(size, _EQUAL * count * value.abs()), size)]
+    size = (x.cumsum(dim).square().cumsum(dim) / 3).sqrt()
+    unit = _unit(values[0])
+    errors = _on_grids(x.movedim(dim, -1), unit).cumsum(-1).movedim(-1, dim)
+    return [torch.maximum(size, errors.abs() * 2 / unit)]
 
 
 def _product_of(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
@@ -296,10 +303,11 @@ def _product_of(args: Sequence[Any], values: Sequence[Any], call: Call, target: 
 def _variance(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
     """Variances, deviations and means of rows: a sum of squares, a division, and the square of the mean's error."""
     rows, spread = _rows(args[0], _axes(args)), values[0].double()
-    of_mean, deviations = _of_mean(rows), rows - rows.mean(-1, keepdim=True)
+    unit = _unit(values[0])
+    of_mean, deviations = _of_mean(rows, unit), rows - rows.mean(-1, keepdim=True)
     plain = deviations.square().mean(-1)
-    size = (_squared(deviations) / max(rows.shape[-1], 1) ** 2 + plain.square()).sqrt()
-    size = (size + _squared_error(of_mean, _unit(values[0]))).reshape(spread.shape)
+    size = (_squared(deviations, unit) / max(rows.shape[-1], 1) ** 2 + plain.square()).sqrt()
+    size = (size + _squared_error(of_mean, unit)).reshape(spread.shape)
     plain, of_mean = plain.reshape(spread.shape), of_mean.sqrt().reshape(spread.shape)
     size = size * torch.where(plain > 0, (spread.square() if "std" in target else spread) / plain, 1.0)  # K/(K - 1)
     if "std" in target:
@@ -316,7 +324,7 @@ def _axes(args: Sequence[Any]) -> list[int]:
 
 def _length(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
     rows, value = _rows(args[0], _axes([args[0], *args[2:]])), values[0].double()
-    squares = in_order(rows.square()).reshape(value.shape) / value.square().clamp_min(_TINY)
+    squares = in_order(rows.square(), _unit(values[0])).reshape(value.shape) / value.square().clamp_min(_TINY)
     return [(value.square() + squares / 4).sqrt()]
 
 
@@ -396,10 +404,10 @@ def _normalized(
     """
     terms = rows.shape[1]
     middle = rows.mean(1, keepdim=True) if mean else 0.0
-    of_mean = _of_mean(rows).unsqueeze(1) if mean else rows.new_zeros(len(rows), 1)
+    of_mean = _of_mean(rows, unit).unsqueeze(1) if mean else rows.new_zeros(len(rows), 1)
     centred = rows - middle if mean else rows
     variance = centred.square().mean(1, keepdim=True)
-    of_variance = _squared(rows if passes == 1 else centred).unsqueeze(1) / terms**2
+    of_variance = _squared(rows if passes == 1 else centred, unit).unsqueeze(1) / terms**2
     if passes == 1:
         squares = rows.square().mean(1, keepdim=True)
         of_variance = of_variance + squares.square() + 4 * middle**2 * of_mean

@@ -92,6 +92,21 @@ def test_sums_of_one_sign_as_summed_one_after_another(terms: int) -> None:
     assert factor(law("aten.mean.dim", x, [1]), expected / terms) < 2
 
 
+@pytest.mark.parametrize("target", ["sum.dim_IntList", "mean.dim", "cumsum.default", "var.correction"])
+def test_very_long_sums_round_each_term_to_the_spacing_at_their_partial_sum(target: str) -> None:
+    """Small terms vanish in a large sum, so the errors have one sign and no walk explains them."""
+    x = normal(2, 1 << 20).abs() if "var" in target else normal(2, 1 << 20).square()
+    terms = (x - x.mean(-1, keepdim=True)).square() if "var" in target else x
+    exact, partial = terms.double().cumsum(-1).numpy(), np.cumsum(terms.numpy(), -1, dtype=np.float32)
+    size = math.sqrt((x.shape[1] + 1) / 9) * HALF_ULP[torch.float32] * rms(exact[:, -1])
+    error = rms((partial - exact)[:, -1]) if target != "cumsum.default" else rms(partial - exact)
+    assert rms((partial - exact)[:, -1]) > 8 * size
+    divisor = 1 if "sum" in target else x.shape[1]
+    args = {"cumsum.default": [-1]}.get(target, [[1]])
+    options = {"correction": 0} if "var" in target else {}
+    assert factor(law(f"aten.{target}", x, *args, **options), error / divisor) < 2
+
+
 def test_long_products_of_one_sign_as_summed_one_after_another() -> None:
     a, b = normal(20, 8192).abs(), normal(8192, 10, seed=1).abs()
     products = (a[:, None, :] * b.t()[None]).numpy()
