@@ -147,7 +147,12 @@ def test_other_steps_of_a_weight_are_left_to_the_zoom(static: Static, tmp_path: 
     found = static.load_with("_scale_0", 1.05, tmp_path)
     (bias,) = found.analysis.tables.constants
     assert str(bias).startswith("first.bias is ×0.952, counted in steps of its grid"), "its numbers are right"
-    assert "another quantization of its filter" in found.zoom(0).summary()
+    assert "linear (another quantization of its filter)." in found.zoom(0).summary(), "the bias counts in these steps"
+
+
+def test_another_bias_of_a_static_layer_is_named_in_the_zoom(static: Static, tmp_path: Path) -> None:
+    found = static.load_with("first.bias", 0.5, tmp_path)
+    assert "linear (another bias)." in found.zoom(0).summary()
 
 
 class Chain(nn.Module):

@@ -86,8 +86,9 @@ def test_the_buffer_is_trimmed_to_what_was_used(program: Executed) -> None:
 
 
 @pytest.fixture
-def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Bytes of the debug buffers that are asked for."""
+def sizes(executed: Callable[[str], Executed], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of the debug buffers that are asked for, once the program is there."""
+    executed("encoder")
     asked: list[int] = []
     original = WORKER.run
 

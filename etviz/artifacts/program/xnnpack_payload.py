@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from etviz.artifacts.flatbuffer import FlatBuffer, FlatTables
 from etviz.artifacts.program.payload import Payload
@@ -183,10 +185,23 @@ def _compare_values(
         scales.append(unpacked.content(grid.pop("scale_buffer_idx", 0)))
         grids.append(grid)
         contents.append(unpacked.content(value["tensor_value"]["constant_buffer_idx"]))
-    if contents[0] != contents[1]:
+    follows = name == "bias_id" and bool(change.grids)
+    steps = [scale or grid.get("scale", 0.0) for grid, scale in zip(grids, scales, strict=True)]
+    if contents[0] != contents[1] and not (follows and _one_bias(contents, steps)):
         change.contents.append(name)
-    if grids[0] != grids[1] or scales[0] != scales[1]:
+    if (grids[0] != grids[1] or scales[0] != scales[1]) and not follows:
         change.grids.append(name)
+
+
+def _one_bias(contents: Sequence[bytes], steps: Sequence[bytes | float]) -> bool:
+    """A bias is counted in steps of the input times those of the filter: with others, one bias has other integers."""
+    if any(isinstance(part, bytes) and len(part) % 4 for part in (*contents, *steps)):
+        return False
+    one, other = (np.frombuffer(content, np.int32).astype(float) for content in contents)
+    a, b = (np.frombuffer(step, np.float32).astype(float) if isinstance(step, bytes) else step for step in steps)
+    if len(one) != len(other) or np.array_equal(a, b) or {np.size(a), np.size(b)} - {1, len(one)}:
+        return False
+    return bool((np.abs(one * a - other * b) <= (a + b) / 2).all())
 
 
 def _plain(value: Any) -> str:
