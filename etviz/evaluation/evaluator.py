@@ -81,7 +81,8 @@ class Evaluator(GraphInterpreter):
 
     `rounding` perturbs operators that depend on inputs; `roundings` measure the noise of chains. `runtime_state` and
     `perturbed_state` hold mutable buffers that differ from the reference's. `turns` has other methods' calls. `known`
-    has values of the next run that `etviz.evaluation.series.Series` evaluated ahead.
+    has values of the next run that `etviz.evaluation.series.Series` evaluated ahead. `lanes_inside` evaluate delegates,
+    by the id of their graph, which they keep.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Evaluator(GraphInterpreter):
         self.perturbed_state: State = {}
         self.turns: CallTurns = {}
         self.known: Sequence[Environment] = ()
+        self.lanes_inside: dict[int, Evaluator] = {}
         self._exchange = Turn().exchange
         self._rounding_once: dict[int, tuple[Graph, bool]] = {}
 

@@ -28,6 +28,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
+import numpy as np
 import torch
 
 from etviz.errors import EtvizError, PairingError
@@ -246,6 +247,8 @@ def steps(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def _squares(perturbed: torch.Tensor, value: torch.Tensor) -> tuple[float, float] | None:
+    if perturbed is value or (not value.is_floating_point() and torch.equal(perturbed, value)):
+        return 0.0, 0.0
     if value.numel() < ENOUGH or any(item.dtype != torch.float32 for item in (perturbed, value)):
         return None
     perturbed, value = perturbed.contiguous(), value.contiguous()
@@ -333,16 +336,17 @@ class Spread:
         count as one: the errors of two lanes then have the same direction. The mean squared cosine of their angle is
         ``tr C²/(tr C)²``. Each pair of lanes gives one sample of it, whose standard deviation is √2 of the mean.
         """
-        lanes = [each for each in self._each if bool(each.any())]
-        if not lanes:
+        each = torch.stack(self._each) if self._each else torch.zeros(0, 1)
+        lanes = each.numpy()
+        lanes = lanes[lanes.any(1)]
+        if not len(lanes):
             return float(self._count)
-        each = torch.stack([lane / lane.abs().max() for lane in lanes])
-        count = independent(torch.stack(self._each).square().sum(0))
-        if len(each) > 1:
-            unit = torch.nn.functional.normalize(each, dim=1)
-            pairs = len(each) * (len(each) - 1) / 2
-            cosines = (unit @ unit.T).square()  # not `triu`: torch starts threads for it, however small it is
-            shared = float(cosines.sum() - cosines.trace()) / 2 / pairs * (1 + math.sqrt(2 / pairs))
+        count = independent(each.square().sum(0))
+        if len(lanes) > 1:
+            unit = lanes / np.abs(lanes).max(1, keepdims=True)
+            unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+            pairs = len(lanes) * (len(lanes) - 1) / 2
+            shared = float(np.square(np.triu(unit @ unit.T, 1)).sum()) / pairs * (1 + math.sqrt(2 / pairs))
             count = min(count, 1 / shared) if shared > 0 else count
         return max(1.0, count)
 
@@ -385,7 +389,11 @@ def _lanes_of(again: Again, values: Sequence[Any]) -> Lanes | None:
     if count == 1 or is_stateful(inner) or _has_branches(inner) or (largest_value(inner) or _SMALL + 1) > _SMALL:
         return None
     own = again.evaluator
-    return Lanes(Evaluator(inner, own.constants, own.limits, own.prepared), range(count))
+    known = own.lanes_inside.get(id(inner))
+    if not isinstance(known, Lanes) or known.number != count:
+        known = Lanes(Evaluator(inner, own.constants, own.limits, own.prepared), range(count))
+        own.lanes_inside[id(inner)] = known
+    return known
 
 
 def larger(one: Noise, other: Noise) -> Noise:

@@ -12,6 +12,7 @@ from tqdm.auto import tqdm
 
 from etviz.analysis.findings import Compared
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
+from etviz.artifacts.record.weights import CachedTensors
 from etviz.comparison.by_handles import compare_by_handles
 from etviz.comparison.exact import compare_together
 from etviz.comparison.gap import ExecutionGaps, Keeper, Run
@@ -227,6 +228,8 @@ class _InTurn:
         named: bool,
         ran_here: bool,
     ) -> None:
+        if len(paired.executions) > 1:
+            evaluator.constants = CachedTensors(evaluator.constants)
         self.lanes, self.entrance = InLanes(evaluator, measured=measured), Entrance(evaluator.graph)
         self._named, self._ran_here = named, ran_here
         self._paired, self._candidates, self._introduced = paired, candidates, introduced
