@@ -441,7 +441,7 @@ def _analysis(findings: Findings) -> Analysis:
 
 
 def _inspection(analysis: Analysis, read_method: Callable[[str], ViewState] | None = None) -> Inspection:
-    """A zoom executes what the `.pte` holds for a delegate, so it starts unasked only for files written here."""
+    """A zoom executes a part of the `.pte`, so it starts unasked only for files written here."""
     analysis.unfold()
     view = ViewState(analysis, read_method)
     view.suggest = partial(_suggest, weakref.ref(view))

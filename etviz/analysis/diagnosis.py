@@ -100,8 +100,7 @@ def diagnose(
 def _look_inside(analysis: Analysis, timeout: float | None) -> str:
     """Zoom into the delegate at fault; returns why that failed.
 
-    If no operator is at fault, an inner one may be all the same: delegates whose error reaches their noise are zoomed
-    into.
+    If no operator is at fault, delegates whose error reaches their noise are zoomed into.
     """
     tables, culprit = analysis.tables, analysis.finder.decision().culprit
     if culprit is not None:

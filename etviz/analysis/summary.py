@@ -288,7 +288,7 @@ def _first_divergence(tables: Tables, culprit: Culprit | None) -> Fact | None:
 def _known(tables: Tables) -> str:
     """The number of values with an introduced gap; empty if no gap is missing.
 
-    By debug handle, an instruction without a gap has a value, which only could not be paired.
+    An instruction without a gap has a value, which debug handles could not pair.
     """
     gaps, coverage = tables.rows, tables.coverage
     known = int(gaps["introduced_allclose"].notna().sum())

@@ -374,7 +374,7 @@ def _layouts(tensor: torch.Tensor) -> Iterator[tuple[tuple[int, ...], Bytes]]:
 
 
 def _packed(tensor: torch.Tensor) -> Iterator[tuple[tuple[int, ...], Bytes]]:
-    """The bytes of 4-bit integers in pairs, as XNNPACK stores them: plus 8, the even element in the low bits."""
+    """4-bit integers as XNNPACK stores them: plus 8, the even element in the low bits."""
     if _is_narrow(tensor):
         pairs = stored(tensor).reshape(-1, 2).view(np.int8).astype(np.int16) + 8
         yield (), (pairs[:, 0] | pairs[:, 1] << 4).astype(np.uint8)

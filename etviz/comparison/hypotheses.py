@@ -263,7 +263,7 @@ def _in_half(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> Any:
-    """As many backends do by default: operands are rounded, results if `stored`, biases if `adding`, sums are not."""
+    """Operands are rounded, results if `stored`, biases if `adding`, sums are not."""
 
     def rounded(leaf: Any) -> Any:
         single = isinstance(leaf, torch.Tensor) and leaf.dtype == torch.float32

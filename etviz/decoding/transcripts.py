@@ -87,8 +87,7 @@ def _ended(ids: Sequence[int], stops: Collection[int]) -> list[int]:
 def _runtime_ids(session: Session, number: int, decoded: Decoded, own: Own | None, stops: Collection[int]) -> list[int]:
     """The tokens that the runtime prefers.
 
-    The reference drafts a continuation; the runtime runs it in one execution, and its first other token begins the
-    next draft.
+    The runtime runs the reference's draft in one execution. Its first other token begins the next draft.
     """
     prompt, length, size = decoded.ids[: decoded.prompted], len(decoded.ids), len(decoded.calls[0].ids)
     ids: list[int] = list(prompt)

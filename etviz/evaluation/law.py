@@ -208,7 +208,7 @@ def in_order(terms: torch.Tensor, unit: float = EPS["float32"]) -> torch.Tensor:
 
 
 def _on_grids(terms: torch.Tensor, unit: float) -> torch.Tensor:
-    """Each term's error in a running sum: it is rounded to the spacing of numbers at the partial sum."""
+    """Each term's error when it is rounded to the spacing of numbers at the partial sum."""
     partial = terms.cumsum(-1)
     step = torch.exp2(torch.log2(partial.abs()).floor()) * min(unit, EPS["float32"])
     return torch.where(step > 0, (terms / step).round() * step - terms, 0.0)
@@ -302,7 +302,7 @@ def _product_of(args: Sequence[Any], values: Sequence[Any], call: Call, target: 
 
 
 def _variance(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    """Variances, deviations and means of rows: a sum of squares, a division, and the square of the mean's error."""
+    """A sum of squares, a division, and the square of the mean's error."""
     rows, spread = _rows(args[0], _axes(args)), values[0].double()
     unit = _unit(values[0])
     of_mean, deviations = _of_mean(rows, unit), rows - rows.mean(-1, keepdim=True)
@@ -437,7 +437,7 @@ def _layer_norm(args: Sequence[Any], values: Sequence[Any], call: Call, target: 
 
 
 def _group_norm(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    """Group norms, and batch norms with the statistics of their input: kernels compute the variance in one pass."""
+    """Kernels compute the variance in one pass, also of batch norms with the statistics of their input."""
     group, eps = "group" in target, args[-1]
     x = args[0].double() if group else args[0].double().transpose(0, 1)
     value = values[0].double() if group else values[0].double().transpose(0, 1)
@@ -577,7 +577,7 @@ def _elementwise(
 ) -> Sizes:
     """One rounding of inexact results, for functions also one of each argument.
 
-    Functions have several formulas, so one inexact result tells that the operator may round all of them.
+    One inexact result tells that a function may round all of them.
     """
     axis, blocks = _blocks(target, args, kwargs, values)
     of_blocks = [_of_block(target, *block, call) for block in blocks]
@@ -702,7 +702,7 @@ def _quantile(errors: float, samples: float) -> float:
 
 
 def _tail(a: float, b: float, value: float) -> tuple[float, float]:
-    """What an F distribution of 2b and 2a degrees of freedom leaves above a value, and its density in logarithms."""
+    """The part of an F distribution of 2b and 2a degrees of freedom above a value, and the log of its density."""
     if math.isinf(a):
         y = b * value
         tail = torch.special.gammaincc(*torch.tensor([b, y], dtype=torch.float64))

@@ -92,7 +92,7 @@ def _has_rule(target: str) -> bool:
 
 @functools.cache
 def _vmap() -> Any:
-    """The parts of `torch.vmap`, which itself takes ten times as long for one small operator; None without them."""
+    """The parts of `torch.vmap`, which takes ten times as long for a small operator; None without them."""
     try:
         from torch._functorch import vmap
 

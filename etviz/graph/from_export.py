@@ -168,7 +168,7 @@ def _read_loop(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, tar
 
 
 def _read_wrapped(graph: Graph, data: Json, depth: int) -> bool:
-    """Add the operators of a wrapped graph as if nothing wrapped them; False under autocast, which changes them."""
+    """Add the operators of a wrapped graph; False under autocast, which changes them."""
     others = dict(graph.subgraphs)
     given = [_argument(item["arg"], graph, depth) for item in data["inputs"]]
     at = next((at for at, item in enumerate(given) if isinstance(item, Tag) and item.kind == "graph"), -1)

@@ -211,10 +211,7 @@ class _Candidate:
 
 
 class _InTurn:
-    """Compares executions one by one: what one leaves in the state, the next one finds.
-
-    Where they leave nothing, those on the same inputs are compared together.
-    """
+    """Compares executions one by one, those without a state together where their inputs are the same."""
 
     def __init__(
         self,

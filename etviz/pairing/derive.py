@@ -64,7 +64,7 @@ def derive(
 
 @dataclass(slots=True)
 class _Past:
-    """The origin of a delegate's value: all values that it follows from, itself included, and their operators.
+    """All values that a delegate's value follows from, itself included, and their operators.
 
     `slices` take a part: handle and start, None if unknown.
     """

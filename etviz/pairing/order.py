@@ -62,7 +62,7 @@ def takers(options: Mapping[int, Collection[str]]) -> dict[str, set[int]]:
 def _executed(graph: Graph) -> tuple[frozenset[str], frozenset[str]]:
     """Operators that one instruction executes, and operators executed unless elided (views).
 
-    Values of weights may be computed ahead, and each delegate may have its copy of a conversion.
+    Values of weights may be computed ahead; delegates may copy a conversion.
     """
     fixed = {item.name for item in graph.inputs if item.kind == "constant"}
     executed, left_out = set(), set()

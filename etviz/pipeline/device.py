@@ -223,10 +223,7 @@ def _last_lines(log: Path) -> list[str]:
 
 
 def _call(command: Sequence[str], log: IO[bytes], timeout: float) -> int:
-    """The command's process group ends with it, and with this process.
-
-    Processes in other sessions continue if it ends well (the server of `adb`).
-    """
+    """The command's process group ends with it, and with this process; the server of `adb` continues."""
     name, end = Path(command[0]).name, time.monotonic() + timeout
     mark = f"{_MARK}={secrets.token_hex(16)}"
     with _ending(mark) as started:

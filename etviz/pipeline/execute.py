@@ -211,10 +211,7 @@ def _overflowed(error: ExecutionError) -> bool:
 
 
 def _trim(folder: Path) -> ETDump:
-    """The runtime's bindings write the debug buffer at full capacity.
-
-    A damaged ETDump may lack values that are in the buffer, which then stays whole.
-    """
+    """The runtime's bindings write the debug buffer at full capacity; beside a damaged ETDump it stays whole."""
     buffer, dump = folder / _DEBUG_BUFFER, read_etdump(folder / _ETDUMP)
     if buffer.exists():
         used = 0 if dump.problems else DebugBuffer(buffer).used(dump.tensor_refs())

@@ -110,7 +110,7 @@ def _bound(node: Node) -> dict[str | None, Any]:
 
 
 def _role(target: str, *, write: bool) -> str | None:
-    """None, which names no argument, if the operator has none; serialized arguments may have an empty name."""
+    """None if the operator has none; serialized arguments may have an empty name."""
     _, written, viewed = _roles(target)
     return (written if write else viewed) or None
 

@@ -40,7 +40,7 @@ Marks = Mapping[str, dict[str, Any]]
 class _Builder:
     """`values` holds a fake tensor, or a plain value, for each name.
 
-    fx runs the names of its nodes as code, so a name from a file is kept only if it is a plain word.
+    fx runs names of nodes as code, so a file's name is kept only if it is a plain word.
     """
 
     graph: Any

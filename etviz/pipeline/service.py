@@ -97,7 +97,7 @@ def serve(
 
 
 def _import(names: Sequence[str]) -> None:
-    """The collector would walk through all of torch meanwhile, and at each of its later turns."""
+    """Without the collector, which would walk through all of torch."""
     gc.disable()
     for name in names:
         with contextlib.suppress(ImportError):  # the request that needs it says so

@@ -179,8 +179,7 @@ def _bits(flat: torch.Tensor) -> npt.NDArray[Any]:
 def _distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
     """Largest number of floats of the dtype from one float to the other; −0 equals +0.
 
-    IEEE 754 magnitudes are ordered as their bits, read as integers (B. Dawson, "Comparing floating point numbers",
-    2012).
+    Magnitudes are ordered as their bits, read as integers (B. Dawson, "Comparing floating point numbers", 2012).
     """
     steps, signs = a - b, a ^ b
     crossing = 0
@@ -194,7 +193,7 @@ def _distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
 
 
 def _scale(sums: Sums, reference: torch.Tensor, runtime: torch.Tensor) -> None:
-    """Gather squares that became 0 or infinite again, in units that are powers of two, which divide exactly."""
+    """Gather squares that became 0 or infinite again, in units of powers of two."""
     d_unit, r_unit = _unit(sums.max_d), _unit(sums.max_r)
     dd = rr = qq = rq = 0.0
     with np.errstate(invalid="ignore", over="ignore"):

@@ -194,7 +194,7 @@ def _compare_values(
 
 
 def _one_bias(contents: Sequence[bytes], steps: Sequence[bytes | float]) -> bool:
-    """A bias is counted in steps of the input times those of the filter: with others, one bias has other integers."""
+    """A bias counts in the input's steps times the filter's: in others, it has other integers."""
     if any(isinstance(part, bytes) and len(part) % 4 for part in (*contents, *steps)):
         return False
     one, other = (np.frombuffer(content, np.int32).astype(float) for content in contents)

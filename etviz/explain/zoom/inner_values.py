@@ -151,7 +151,7 @@ def _held(piece: Piece) -> list[Held] | None:
 
 
 def _only_read(subject: ZoomSubject, held: Sequence[Held]) -> InnerValues:
-    """The operators that the backend's program has; of the values, the delegate's outputs alone are known."""
+    """The backend's operators; only the delegate's outputs are known values."""
     piece, backend = subject.piece, subject.piece.graph.backend_id
     graph = numbered(piece.graph, Exposure())
     own: dict[int, list[str]] = {}
