@@ -437,7 +437,7 @@ def _layer_norm(args: Sequence[Any], values: Sequence[Any], call: Call, target: 
 
 
 def _group_norm(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    """Kernels compute the variance in one pass, also of batch norms with the statistics of their input."""
+    """Kernels take the variance in one pass, also of batch norms on their input's statistics."""
     group, eps = "group" in target, args[-1]
     x = args[0].double() if group else args[0].double().transpose(0, 1)
     value = values[0].double() if group else values[0].double().transpose(0, 1)
@@ -559,7 +559,7 @@ def _sampled(args: Sequence[Any], values: Sequence[Any], call: Call, target: str
 
 
 def _chosen(target: str, args: Sequence[Any], kwargs: Mapping[str, Any], values: Sequence[Any]) -> Sizes:
-    """Scales are a difference and a ratio in float32; zero points are whole numbers, with the error of a step of 1.
+    """Scales are a difference and a ratio in float32; zero points have the error of a step of 1.
 
     Where kernels choose by another rule, the distance to their grid is added.
     """
@@ -702,7 +702,7 @@ def _quantile(errors: float, samples: float) -> float:
 
 
 def _tail(a: float, b: float, value: float) -> tuple[float, float]:
-    """The part of an F distribution of 2b and 2a degrees of freedom above a value, and the log of its density."""
+    """What an F distribution of 2b and 2a degrees of freedom leaves above a value, and its log density."""
     if math.isinf(a):
         y = b * value
         tail = torch.special.gammaincc(*torch.tensor([b, y], dtype=torch.float64))

@@ -261,7 +261,7 @@ def _refine(
     patches: Patches,
     step: Callable[[], None],
 ) -> None:
-    """If derivatives do not explain the error, put the differences into the reference one by one; their steps add up."""
+    """If derivatives do not explain the error, put differences into the reference one by one; their steps add up."""
     estimate = result.sum
     known = (item for item in linearization.contributions if item.instruction >= 0 and not item.problem)
     parts = _parts([item for item in known if item.size and item.bit & target.reach])
