@@ -48,7 +48,6 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import torch
 
 from etviz.evaluation.language_kernels import off_grids, scored
@@ -756,13 +755,13 @@ def independent(squares: torch.Tensor) -> float:
 
     This is the number of degrees of freedom of their sum (F. E. Satterthwaite, 1946).
     """
-    share = np.asarray(squares, np.float64)
-    largest = float(share.max()) if share.size else 0.0
+    largest = float(squares.max()) if squares.numel() else 0.0
     if not 0 < largest < math.inf:
-        return float(max(share.size, 1))
+        return float(max(squares.numel(), 1))
+    share = squares.double()
     if not 1e-100 < largest < 1e100:  # whose squares would leave float64's range
         share = share / largest
-    return (float(share.sum()) / float(np.linalg.norm(share))) ** 2
+    return (float(share.sum()) / float(torch.linalg.vector_norm(share))) ** 2
 
 
 def by_law(value: Any, size: torch.Tensor | None, together: int = 1) -> Noise:

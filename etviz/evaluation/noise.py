@@ -28,7 +28,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-import numpy as np
 import torch
 
 from etviz.errors import EtvizError, PairingError
@@ -336,17 +335,16 @@ class Spread:
         count as one: the errors of two lanes then have the same direction. The mean squared cosine of their angle is
         ``tr C²/(tr C)²``. Each pair of lanes gives one sample of it, whose standard deviation is √2 of the mean.
         """
-        each = torch.stack(self._each) if self._each else torch.zeros(0, 1)
-        lanes = each.numpy()
-        lanes = lanes[lanes.any(1)]
-        if not len(lanes):
+        lanes = [each for each in self._each if bool(each.any())]
+        if not lanes:
             return float(self._count)
-        count = independent(each.square().sum(0))
-        if len(lanes) > 1:
-            unit = lanes / np.abs(lanes).max(1, keepdims=True)
-            unit /= np.linalg.norm(unit, axis=1, keepdims=True)
-            pairs = len(lanes) * (len(lanes) - 1) / 2
-            shared = float(np.square(np.triu(unit @ unit.T, 1)).sum()) / pairs * (1 + math.sqrt(2 / pairs))
+        each = torch.stack([lane / lane.abs().max() for lane in lanes])
+        count = independent(torch.stack(self._each).square().sum(0))
+        if len(each) > 1:
+            unit = torch.nn.functional.normalize(each, dim=1)
+            pairs = len(each) * (len(each) - 1) / 2
+            cosines = (unit @ unit.T).square()  # not `triu`: torch starts threads for it, however small it is
+            shared = float(cosines.sum() - cosines.trace()) / 2 / pairs * (1 + math.sqrt(2 / pairs))
             count = min(count, 1 / shared) if shared > 0 else count
         return max(1.0, count)
 
