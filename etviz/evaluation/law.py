@@ -692,11 +692,13 @@ def _quantile(errors: float, samples: float) -> float:
     By Newton's method on the logarithm of the tail, which is concave in that of the value: it converges from anywhere.
     To import `scipy.special` takes longer than most programs need quantiles.
     """
-    at, step = 0.0, 1.0
-    while abs(step) > _CLOSE:
+    at = 0.0
+    for _ in range(_TERMS):  # 25 are the most that any degrees up to `ENOUGH` need
         tail, density = _tail(samples / 2, errors / 2, math.exp(at))
         step = math.log(tail / FALSE_ALARMS) * tail / density
         at += min(step, 1.0)  # far above, the tail would be 0
+        if abs(step) < _CLOSE:
+            break
     return math.exp(at)
 
 
