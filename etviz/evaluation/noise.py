@@ -335,15 +335,16 @@ class Spread:
         count as one: the errors of two lanes then have the same direction. The mean squared cosine of their angle is
         ``tr C²/(tr C)²``. Each pair of lanes gives one sample of it, whose standard deviation is √2 of the mean.
         """
-        lanes = [each for each in self._each if bool(each.any())]
-        if not lanes:
+        if not self._each:
             return float(self._count)
-        each = torch.stack([lane / lane.abs().max() for lane in lanes])
-        count = independent(torch.stack(self._each).square().sum(0))
-        if len(each) > 1:
-            unit = torch.nn.functional.normalize(each, dim=1)
-            pairs = len(each) * (len(each) - 1) / 2
-            cosines = (unit @ unit.T).square()  # not `triu`: torch starts threads for it, however small it is
+        each = torch.stack(self._each)
+        count, largest = independent(each.square().sum(0)), each.abs().amax(1, keepdim=True)
+        unit = torch.nn.functional.normalize((each / largest)[largest[:, 0] > 0], dim=1)
+        if not len(unit):
+            return float(self._count)
+        if len(unit) > 1:
+            pairs = len(unit) * (len(unit) - 1) / 2
+            cosines = (unit[:, None] * unit).sum(2).square()  # not `@` or `triu`, which start threads for any size
             shared = float(cosines.sum() - cosines.trace()) / 2 / pairs * (1 + math.sqrt(2 / pairs))
             count = min(count, 1 / shared) if shared > 0 else count
         return max(1.0, count)
