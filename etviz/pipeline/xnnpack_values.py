@@ -100,8 +100,16 @@ class PayloadValues:
             if self._is_inserted(step):
                 self._sources[step.writes[0]] = self._root(step.reads[0])
         self._left: dict[frozenset[int], list[Step]] = {}
+        self._readers: dict[int, set[int]] = {}
         for step in self._whole_steps():
             self._left.setdefault(self._roots(step.reads), []).append(step)
+            for value in self._roots(step.reads):
+                self._readers.setdefault(value, set()).add(step.handle)
+        self._used: dict[str, set[int]] = {}
+        for node in reversed(graph.nodes):
+            handles = {*node.handles, *(self._used.get(node.name, ()) if conversion(node.target) else ())}
+            for name in node.reads():
+                self._used.setdefault(name, set()).update(handles)
         self._ids: dict[str, int] = {}
         self._metas: dict[str, Meta | None] = {}
         self._operators: dict[str, str] = {}
@@ -170,13 +178,18 @@ class PayloadValues:
         roots = self._roots(reads)
         fits = [step for step in self._left.get(roots, ()) if self._may_be(step, _short(node))]
         own = {*node.handles, INSERTED} if node.name in self._results else {*node.handles}  # copied before it is given
-        same = [step for step in fits if step.handle in own]
+        same = [step for step in fits if step.handle in own or self._is_copy(step, node)]
         if same or (len(fits) == 1 and not conversion(node.target)):
             step = (same or fits)[0]
             self._left[roots].remove(step)
             return step.writes[0]
         implicit = _short(node) == QUANTIZE and self._tensors[reads[0]]["datatype"] not in _FLOATS
         return reads[0] if len(roots) == 1 and (implicit or _short(node) in _LEFT_OUT) else None
+
+    def _is_copy(self, step: Step, node: Node) -> bool:
+        if step.kind != "XNNConvert" or step.handle != INSERTED:  # a copy behind an inserted transpose has no handle
+            return False
+        return not self._readers.get(step.writes[0], set()).isdisjoint(self._used.get(node.name, ()))
 
     def _may_be(self, step: Step, operator: str) -> bool:
         if step.kind == "XNNConvert":

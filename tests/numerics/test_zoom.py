@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
 import etviz
 from etviz.errors import ExecutionError, UsageError
@@ -99,6 +101,30 @@ def test_what_ran_is_taken_as_it_is(executed: Programs, monkeypatch: pytest.Monk
     for at, gap in enumerate(inside.analysis.tables.gaps):
         if gap.node.name in own.values:
             assert torch.equal(own.values[gap.node.name], inside.tensors(at)[1])
+
+
+class Gated(nn.Module):
+    """The hard sigmoid is no operator of XNNPACK: its steps take floats, in another order than the convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.gate = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.first(x))
+        return y * functional.hardsigmoid(self.gate(y.mean((2, 3), keepdim=True)))
+
+
+def test_what_ran_is_taken_where_a_conversion_stands_behind_a_transpose(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    answer = WORKER.run
+    torch.manual_seed(0)
+    inspection = etviz.debug(Gated().eval(), (torch.randn(1, 3, 8, 8),), "xnnpack-int8")
+    monkeypatch.setattr(WORKER, "run", lambda request, *rest: asked.append(request["work"]) or answer(request, *rest))
+    inside = inspection.zoom(_delegates(inspection)[0])
+    assert asked == ["inside"]
+    assert inside.faithful is True
+    assert [ops for ops in inside.gaps["reference_ops"] if "hardsigmoid" in ops] == ["hardsigmoid"] * 4
 
 
 def test_a_planted_difference_is_not_called_faithful(executed: Programs, tmp_path: Path) -> None:
