@@ -1,5 +1,6 @@
 // Order of the table rows. Every column is turned once into dense integer ranks; a sort then counts them, which is
 // stable for any number of keys and takes time in proportion to the rows.
+import { bisectLeft } from "d3-array";
 import { type Column, isMetric } from "./columns";
 
 export interface SortKey {
@@ -14,18 +15,16 @@ export interface Ranks {
 }
 
 function numberRanks(values: Float64Array, rows: number): Ranks {
-  const rank = new Int32Array(rows).fill(-1);
-  const known = new Uint32Array(rows);
-  let length = 0;
-  for (let row = 0; row < rows; row++) if (!Number.isNaN(values[row])) known[length++] = row;
-  const sorted = known.subarray(0, length);
-  sorted.sort((a, b) => (values[a] < values[b] ? -1 : values[a] > values[b] ? 1 : 0));
+  // Sorting numbers without a comparison of ours is several times faster; NaNs come last.
+  const sorted = values.slice(0, rows).sort();
   let count = 0;
-  for (let k = 0; k < sorted.length; k++) {
-    if (k > 0 && values[sorted[k]] !== values[sorted[k - 1]]) count++;
-    rank[sorted[k]] = count;
+  for (const value of sorted) {
+    if (!Number.isNaN(value) && (count === 0 || value !== sorted[count - 1])) sorted[count++] = value;
   }
-  return { rank, count: sorted.length ? count + 1 : 0 };
+  const distinct = sorted.subarray(0, count);
+  const rank = new Int32Array(rows).fill(-1);
+  for (let row = 0; row < rows; row++) if (!Number.isNaN(values[row])) rank[row] = bisectLeft(distinct, values[row]);
+  return { rank, count };
 }
 
 /** Non-finite mismatches rank beyond every number, on the bad side. */

@@ -1,4 +1,5 @@
 // One execution on a time axis: events by start, each on a level; what is inside of a call stands below it.
+import { bisector } from "d3-array";
 import { decodeFloats, decodeInts } from "../kernel/codec";
 import type { Question } from "../kernel/answers";
 import type { Values, WireTimeline } from "../kernel/contract";
@@ -69,23 +70,11 @@ export function timelineQuestion(run: number): Question<Timeline> {
   };
 }
 
-/** The first position in `events` whose start is after a time. */
-function after({ start }: Timeline, events: ArrayLike<number>, time: number): number {
-  let low = 0;
-  let high = events.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (start[events[middle]] <= time) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
-
 /** The event of a level at a time, or the nearest one within `slack`; -1 for none. */
 export function eventAt(timeline: Timeline, level: number, time: number, slack: number): number {
   if (level < 0 || level >= timeline.levels) return -1;
   const events = timeline.onLevel(level);
-  const next = after(timeline, events, time);
+  const next = bisector((event: number) => timeline.start[event]).right(events, time);
   const [before, behind] = [events[next - 1] ?? -1, events[next] ?? -1];
   const away = (event: number, distance: number): number => (event < 0 ? Infinity : Math.max(0, distance));
   const since = away(before, time - timeline.end[before]);

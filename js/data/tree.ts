@@ -1,4 +1,5 @@
 // A tree as preorder arrays (depth, subtree size): what is visible, parents, worst value per node.
+import { bisectLeft } from "d3-array";
 import { decodeFloats, decodeInts } from "../kernel/codec";
 import { TEXT_FIELDS, type TextField, type TreeName, type WireTree } from "../kernel/contract";
 import { groupBy } from "./groups";
@@ -35,15 +36,8 @@ export function visibleNodes(tree: TreeShape, open: Uint8Array, left: Uint8Array
 
 /** Position of `node` in the ascending ids `visible`; -1 if it is inside a closed node. */
 export function positionOf(visible: Int32Array, node: number): number {
-  let low = 0;
-  let high = visible.length - 1;
-  while (low <= high) {
-    const middle = (low + high) >> 1;
-    if (visible[middle] === node) return middle;
-    if (visible[middle] < node) low = middle + 1;
-    else high = middle - 1;
-  }
-  return -1;
+  const position = bisectLeft(visible, node);
+  return visible[position] === node ? position : -1;
 }
 
 export function openFlags(nodes: number, expanded: Iterable<number>): Uint8Array {

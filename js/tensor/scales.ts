@@ -1,4 +1,5 @@
 // Geometry of charts over bins (of a histogram, or channels): scales, ticks, outlines. No DOM.
+import { bisectRight } from "d3-array";
 import { format } from "d3-format";
 import { type ScaleLinear, scaleLinear, scaleLog } from "d3-scale";
 import type { Channels } from "../data/tensor";
@@ -68,14 +69,7 @@ export function domainOf(edges: ArrayLike<number>): [number, number] {
 export function binOf(edges: ArrayLike<number>, value: number): number {
   const bins = edges.length - 1;
   if (bins < 1 || value < edges[0] || value > edges[bins]) return -1;
-  let low = 0;
-  let high = bins - 1;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (value < edges[middle + 1]) high = middle;
-    else low = middle + 1;
-  }
-  return low;
+  return bisectRight(edges, value, 1, bins) - 1;
 }
 
 /** Scales of counts up to `most` between edges. */
