@@ -35,19 +35,32 @@ class Net(nn.Module):
         return torch.tanh(z) * z + y
 
 
-@pytest.fixture
-def interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The interpreter of the page, in a module of its own, and registered."""
+@pytest.fixture(scope="module")
+def vendor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with the interpreter of the page, in a module of its own, which the child process finds."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (code,) = [block for block in blocks if "def show(" in block]
-    folder = tmp_path / "vendor"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("vendor")
     (folder / "vendors_interpreter.py").write_text(code, encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder))
+        WORKER.stop()
+        yield folder
+        WORKER.stop()
+
+
+@pytest.fixture
+def interpreter(vendor: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The same, registered."""
     monkeypatch.setitem(interpreters.INTERPRETERS, BACKEND, interpreters.Interpreter(""))  # restored at the end
-    WORKER.stop()
     interpreters.register(BACKEND, "vendors_interpreter:show", "loops in torch")
-    yield code
+    return (vendor / "vendors_interpreter.py").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def changed(interpreter: str, vendor: Path) -> Iterator[Path]:
+    """The folder, for a test that changes the interpreter: its child process is no other test's."""
+    yield vendor
     WORKER.stop()
 
 
@@ -110,8 +123,8 @@ show = page.show
 """
 
 
-def test_a_backend_that_computes_in_bfloat16_is_called_that(interpreter: str, tmp_path: Path) -> None:
-    (tmp_path / "vendor" / "half_interpreter.py").write_text(HALF, encoding="utf-8")
+def test_a_backend_that_computes_in_bfloat16_is_called_that(changed: Path, tmp_path: Path) -> None:
+    (changed / "half_interpreter.py").write_text(HALF, encoding="utf-8")
     interpreters.register(BACKEND, "half_interpreter:show", "loops in bfloat16")
     finding = emulated(tmp_path / "run").diagnosis()["finding"]
     assert "the values fit operators on bfloat16 numbers (the program says float32)" in finding["text"]
@@ -132,10 +145,10 @@ def show(*given):
 """
 
 
-def test_a_backend_that_says_its_precision_is_opened_in_float32(interpreter: str, tmp_path: Path) -> None:
+def test_a_backend_that_says_its_precision_is_opened_in_float32(changed: Path, tmp_path: Path) -> None:
     """The emulated run is the backend's, in bfloat16; the values inside are right, and the cause is told."""
     for name, code in (("half", HALF), ("narrow", NARROW)):
-        (tmp_path / "vendor" / f"{name}_interpreter.py").write_text(code, encoding="utf-8")
+        (changed / f"{name}_interpreter.py").write_text(code, encoding="utf-8")
     interpreters.register(BACKEND, "narrow_interpreter:show", "loops in bfloat16")
     inspection = emulated(tmp_path / "run")
     inside = inspection.zoom(0)
