@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 _NONE: Final = 2**32 - 1
+_CALLER: Final = -1
 _IMAGE: Final = 4
 _CHANNELS_LAST: Final = [0, 2, 3, 1]
 _CHANNELS_FIRST: Final = [0, 3, 1, 2]
@@ -90,7 +91,6 @@ class PayloadValues:
         self._payload = payload
         self._tensors = {at: value["tensor_value"] for at, value in payload.tensors().items()}
         self._steps = [self._step(at) for at in range(len(payload.graph["xnodes"]))]
-        self._results = frozenset(graph.results())
         self._handled: dict[int, set[str]] = {}
         for node in graph.nodes:
             for handle in node.handles:
@@ -101,13 +101,17 @@ class PayloadValues:
                 self._sources[step.writes[0]] = self._root(step.reads[0])
         self._left: dict[frozenset[int], list[Step]] = {}
         self._readers: dict[int, set[int]] = {}
+        for value, tensor in self._tensors.items():
+            if tensor["flags"] & OUTPUT:
+                self._readers.setdefault(self._root(value), set()).add(_CALLER)
         for step in self._whole_steps():
             self._left.setdefault(self._roots(step.reads), []).append(step)
             for value in self._roots(step.reads):
                 self._readers.setdefault(value, set()).add(step.handle)
-        self._used: dict[str, set[int]] = {}
+        self._used = {name: {_CALLER} for name in graph.results()}
         for node in reversed(graph.nodes):
-            handles = {*node.handles, *(self._used.get(node.name, ()) if conversion(node.target) else ())}
+            passed = conversion(node.target) or item_of(node) is not None or _short(node) in _ACTIVATIONS
+            handles = {*node.handles, *(self._used.get(node.name, ()) if passed else ())}
             for name in node.reads():
                 self._used.setdefault(name, set()).update(handles)
         self._ids: dict[str, int] = {}
@@ -177,17 +181,16 @@ class PayloadValues:
         """The handle decides between several steps of the operator's kind that read the same values."""
         roots = self._roots(reads)
         fits = [step for step in self._left.get(roots, ()) if self._may_be(step, _short(node))]
-        own = {*node.handles, INSERTED} if node.name in self._results else {*node.handles}  # copied before it is given
-        same = [step for step in fits if step.handle in own or self._is_copy(step, node)]
-        if same or (len(fits) == 1 and not conversion(node.target)):
+        same = [step for step in fits if step.handle in node.handles or self._has_readers_of(node, step)]
+        if same or (len(fits) == 1 and fits[0].handle != INSERTED and not conversion(node.target)):
             step = (same or fits)[0]
             self._left[roots].remove(step)
             return step.writes[0]
         implicit = _short(node) == QUANTIZE and self._tensors[reads[0]]["datatype"] not in _FLOATS
         return reads[0] if len(roots) == 1 and (implicit or _short(node) in _LEFT_OUT) else None
 
-    def _is_copy(self, step: Step, node: Node) -> bool:
-        if step.kind != "XNNConvert" or step.handle != INSERTED:  # a copy behind an inserted transpose has no handle
+    def _has_readers_of(self, node: Node, step: Step) -> bool:
+        if step.handle != INSERTED:  # a copy of a conversion, or a batch norm that no convolution takes in
             return False
         return not self._readers.get(step.writes[0], set()).isdisjoint(self._used.get(node.name, ()))
 
@@ -195,6 +198,8 @@ class PayloadValues:
         if step.kind == "XNNConvert":
             to_floats = self._tensors[step.writes[0]]["datatype"] in _FLOATS
             return operator == (DEQUANTIZE if to_floats else QUANTIZE)
+        if step.handle == INSERTED and step.kind == "XNNDepthwiseConv2d":
+            return operator in _BATCH_NORMS
         return operator in _KINDS.get(step.kind, "").split()
 
     def _is_turned(self, step: Step) -> bool:

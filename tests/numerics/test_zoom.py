@@ -115,16 +115,35 @@ class Gated(nn.Module):
         return y * functional.hardsigmoid(self.gate(y.mean((2, 3), keepdim=True)))
 
 
-def test_what_ran_is_taken_where_a_conversion_stands_behind_a_transpose(monkeypatch: pytest.MonkeyPatch) -> None:
+class Normed(nn.Module):
+    """Three batch norms that no convolution takes in, one of them behind another, and one that a convolution does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.BatchNorm2d(3) for _ in range(4))
+        self.conv = nn.Conv2d(3, 3, 3, padding=1)
+        for parameter in self.norms.parameters():
+            nn.init.normal_(parameter)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second, third, fourth = self.norms
+        x = torch.relu(first(x))
+        return fourth(x + third(second(self.conv(x))))
+
+
+@pytest.mark.parametrize(("kind", "recipe"), [(Gated, "xnnpack-int8"), (Normed, "xnnpack"), (Normed, "xnnpack-int8")])
+def test_what_ran_is_taken_where_steps_have_no_handle(
+    kind: type[nn.Module], recipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
     answer = WORKER.run
     torch.manual_seed(0)
-    inspection = etviz.debug(Gated().eval(), (torch.randn(1, 3, 8, 8),), "xnnpack-int8")
+    inspection = etviz.debug(kind().eval(), (torch.randn(1, 3, 8, 8),), recipe)
     monkeypatch.setattr(WORKER, "run", lambda request, *rest: asked.append(request["work"]) or answer(request, *rest))
-    inside = inspection.zoom(_delegates(inspection)[0])
-    assert asked == ["inside"]
-    assert inside.faithful is True
-    assert [ops for ops in inside.gaps["reference_ops"] if "hardsigmoid" in ops] == ["hardsigmoid"] * 4
+    insides = [inspection.zoom(row) for row in _delegates(inspection)]
+    assert {*asked} == {"inside"}
+    assert [inside.faithful for inside in insides] == [True] * len(insides)
+    assert all(inside.first_divergence is None for inside in insides)
 
 
 def test_a_planted_difference_is_not_called_faithful(executed: Programs, tmp_path: Path) -> None:
