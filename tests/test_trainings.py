@@ -96,7 +96,7 @@ class Static:
     inputs: tuple[Tensor, ...]
     etrecord: Path
 
-    def load_with(self, name: str, change: float, folder: Path) -> etviz.Inspection:
+    def load_with(self, name: str, change: float | Tensor, folder: Path) -> etviz.Inspection:
         """The ETRecord with the run of a program in which the named tensor is multiplied by `change`."""
         tensor = dict([*self.model.named_parameters(), *self.model.named_buffers()])[name]
         right = tensor.detach().clone()
@@ -143,11 +143,21 @@ def test_the_integer_bias_of_a_static_layer_is_compared(
     assert all(item.startswith(said) for item in constants), constants
 
 
-def test_other_steps_of_a_weight_are_left_to_the_zoom(static: Static, tmp_path: Path) -> None:
+def test_other_steps_of_a_weight_are_named_not_the_bias_that_is_counted_in_them(static: Static, tmp_path: Path) -> None:
     found = static.load_with("_scale_0", 1.05, tmp_path)
-    (bias,) = found.analysis.tables.constants
-    assert str(bias).startswith("first.bias is ×0.952, counted in steps of its grid"), "its numbers are right"
+    (steps,) = found.analysis.tables.constants
+    assert str(steps).startswith("_scale_0 is ×1.05, in whose steps first.bias is counted"), "its numbers are right"
+    assert steps.rel_l2 == pytest.approx(0.05, rel=1e-4)
     assert "linear (another quantization of its filter)." in found.zoom(0).summary(), "the bias counts in these steps"
+
+
+def test_elements_of_a_bias_that_are_rounded_otherwise_are_no_difference(static: Static, tmp_path: Path) -> None:
+    right = static.model.get_parameter("first.bias")
+    change = torch.where(torch.arange(right.numel()) == 2, 0.5, 1.0)
+    found = static.load_with("first.bias", change, tmp_path)
+    (bias,) = found.analysis.tables.constants
+    assert (bias.name, bias.differing, bias.elements) == ("first.bias", 1, right.numel())
+    assert bias.max_abs == pytest.approx(abs(float(right[2].detach())) / 2, rel=1e-2)
 
 
 def test_another_bias_of_a_static_layer_is_named_in_the_zoom(static: Static, tmp_path: Path) -> None:

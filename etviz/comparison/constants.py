@@ -44,6 +44,7 @@ _START: Final = 64
 _OTHER: Final = "not byte for byte"
 """The backend packs or folds it, or its numbers differ."""
 _MOST_TRIALS: Final = 64
+_SAME: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ def _differing_biases(
 ) -> list[Difference]:
     """Biases as whole multiples of a step: other roundings are the same, similar numbers and zeros are not.
 
-    Other multiples may be those of the same bias in other steps.
+    Other multiples may be the same bias in other steps, which then differ.
     """
     expected: list[tuple[_Use, torch.Tensor, torch.Tensor]] = []
     for use in uses:
@@ -173,14 +174,35 @@ def _differing_biases(
                 expected.append((use, whole, step))
     differences = []
     for use, whole, step in expected:
+        bias = weights[use.item.target].double().reshape(-1)
+        if (item := _other_steps(blobs, use, step, weights, names)) is not None:
+            differences.append(item)
+            continue
         other = blobs.nearest(whole, anyhow=True)
         other = blobs.zeros(whole) if other is None else other
         if other is not None:
             name = names[use.item.target]
-            item = _difference(name, use.instruction, weights[use.item.target], other * step)
+            numbers = torch.where((other - whole).abs() <= 1, bias, other * step)
+            item = _difference(name, use.instruction, weights[use.item.target], numbers)
             counted = f"{item.change or name}, counted in steps of its grid"
             differences.append(replace(item, change=counted) if other.any() else item)
     return differences
+
+
+def _other_steps(
+    blobs: _Blobs, use: _Use, step: torch.Tensor, weights: Mapping[str, torch.Tensor], names: Mapping[str, str]
+) -> Difference | None:
+    bias, (of_input, of_weight) = weights[use.item.target].double().reshape(-1), use.steps or (1.0, 1.0)
+    if not isinstance(of_weight, str) or step.numel() != bias.numel():
+        return None
+    own = in_place(weights, of_weight)
+    steps = None if blobs.take(own, anyhow=use.inside) else blobs.take_counted(bias)
+    if steps is None:
+        return None
+    other = torch.where((steps / step - 1).abs() < _SAME, own.double().reshape(-1), steps / of_input)
+    item = _difference(names[of_weight], use.instruction, own, other)
+    counted = f"{item.change or item.name}, in whose steps {names[use.item.target]} is counted"
+    return replace(item, change=counted)
 
 
 def constants_of(
@@ -327,6 +349,19 @@ class _Blobs:
                 self._taken.add(at)
                 return True
         return False
+
+    def take_counted(self, bias: torch.Tensor) -> torch.Tensor | None:
+        same = self._by_size.get(bias.numel() * 4, ())
+        free = [at for at in same if at not in self._taken][:_MOST_TRIALS]
+        counts = [torch.from_numpy(self._datas[at].view(np.int32).astype(np.float64)) for at in free]
+        for steps in [torch.from_numpy(self._datas[at].view(np.float32).astype(np.float64)) for at in free]:
+            if not steps.isfinite().all() or float(steps.min()) <= 0:
+                continue
+            for at, numbers in zip(free, counts, strict=True):
+                if numbers.any() and ((numbers * steps - bias).abs() <= steps * (0.5 + _SAME)).all():
+                    self._taken.add(at)
+                    return steps
+        return None
 
     def zeros(self, like: torch.Tensor) -> torch.Tensor | None:
         free = (self._datas[at] for at in self._by_size.get(like.nbytes, ()) if at not in self._taken)
