@@ -53,10 +53,10 @@ def counterfactual(
             execution = replay.executions[run]
             walker.exact = frozenset(exact.get(run, ()))
             walker.instead = (instead or {}).get(run, {})
-            own = walker.run(execution.inputs, logged=execution.logged)
+            computed = walker.run(execution.inputs, logged=execution.logged)
             if run in exact or (stateful and run > min(exact)):
                 seen = execution.log.outputs()
-                lanes = zip(walker.outputs, own, seen if len(seen) == len(own) else own, strict=True)
+                lanes = zip(walker.outputs, computed, seen if len(seen) == len(computed) else computed, strict=True)
                 outputs[run] = [_with_rest(*values) for values in lanes]
     return outputs
 
@@ -98,13 +98,15 @@ class _Counterfactual(Evaluator):
         chosen = frozenset(output for instruction, output in self.exact if instruction == node.instruction)
         if node.target == OBSERVED:
             return self._observed(node, env, local, seen, chosen)
-        own = self._on(graph, node, env)
-        runtime = _logged(own, seen)
-        had = _logged(own, self.instead.get(node.instruction))
+        computed = self._on(graph, node, env)
+        runtime = _logged(computed, seen)
+        replaced = _logged(computed, self.instead.get(node.instruction))
         if not moved and not chosen:
-            return Value(runtime, runtime if had is own else had, None)
-        given = self._on(graph, node, local) if moved else own
-        return Value(runtime, _with_error(given, own, runtime if had is own else had, chosen), None)
+            return Value(runtime, runtime if replaced is computed else replaced, None)
+        changed = self._on(graph, node, local) if moved else computed
+        return Value(
+            runtime, _with_error(changed, computed, runtime if replaced is computed else replaced, chosen), None
+        )
 
     def _observed(
         self,
@@ -123,9 +125,9 @@ class _Counterfactual(Evaluator):
         for output, (name, runtime) in enumerate(zip(names, seen or (), strict=False)):
             if runtime is None:
                 continue
-            own, given = env[name], local[name]
-            shifted = runtime if given is own else _shifted(given, own, runtime)
-            env[name], local[name] = runtime, given if output in chosen else shifted
+            computed, changed = env[name], local[name]
+            shifted = runtime if changed is computed else _shifted(changed, computed, runtime)
+            env[name], local[name] = runtime, changed if output in chosen else shifted
         return Value(None, None, None)
 
     def _on(self, graph: Graph, node: Node, env: Mapping[str, Any]) -> Any:
@@ -138,46 +140,46 @@ class _Counterfactual(Evaluator):
             raise UsageError(f"{node.name} ({node.target}) can't be evaluated on these values: {error}") from error
 
 
-def _with_rest(given: Any, own: Any, runtime: Any) -> Any:
-    shapes = [value.shape for value in (own, runtime) if isinstance(value, torch.Tensor)]
-    return runtime if len(set(shapes)) > 1 else _shifted(given, own, runtime)
+def _with_rest(changed: Any, computed: Any, runtime: Any) -> Any:
+    shapes = [value.shape for value in (computed, runtime) if isinstance(value, torch.Tensor)]
+    return runtime if len(set(shapes)) > 1 else _shifted(changed, computed, runtime)
 
 
 def _other_branch(value: Value) -> Value:
     return replace(value, local=value.reference) if value.local is None else value
 
 
-def _logged(own: Any, seen: Sequence[Any] | None) -> Any:
-    flat = flat_values(own)
+def _logged(computed: Any, seen: Sequence[Any] | None) -> Any:
+    flat = flat_values(computed)
     if seen is None or len(seen) != len(flat):
-        return own
+        return computed
     merged = [b if b is not None else a for a, b in zip(flat, seen, strict=True)]
-    return merged if isinstance(own, (list, tuple)) else merged[0]
+    return merged if isinstance(computed, (list, tuple)) else merged[0]
 
 
-def _with_error(given: Any, own: Any, runtime: Any, exact: Collection[int]) -> Any:
-    lanes = (flat_values(value) for value in (given, own, runtime))
+def _with_error(changed: Any, computed: Any, runtime: Any, exact: Collection[int]) -> Any:
+    lanes = (flat_values(value) for value in (changed, computed, runtime))
     parts = [a if at in exact else _shifted(a, b, c) for at, (a, b, c) in enumerate(zip(*lanes, strict=False))]
-    return parts if isinstance(given, (list, tuple)) else parts[0]
+    return parts if isinstance(changed, (list, tuple)) else parts[0]
 
 
-def _shifted(given: Any, own: Any, runtime: Any) -> Any:
-    if runtime is own or not all(isinstance(item, torch.Tensor) for item in (given, own, runtime)):
-        return given
-    if not given.shape == own.shape == runtime.shape:
-        return given
-    if not given.is_floating_point():
-        return _shifted_integers(given, own, runtime)
-    difference = runtime - own
-    shifted = torch.where(torch.isfinite(difference), given + difference, given)
+def _shifted(changed: Any, computed: Any, runtime: Any) -> Any:
+    if runtime is computed or not all(isinstance(item, torch.Tensor) for item in (changed, computed, runtime)):
+        return changed
+    if not changed.shape == computed.shape == runtime.shape:
+        return changed
+    if not changed.is_floating_point():
+        return _shifted_integers(changed, computed, runtime)
+    difference = runtime - computed
+    shifted = torch.where(torch.isfinite(difference), changed + difference, changed)
     # NaN or Inf that the operator itself made stays; what it only passed on follows its inputs.
-    return torch.where(torch.isfinite(own) & ~torch.isfinite(runtime), runtime, shifted).to(given.dtype)
+    return torch.where(torch.isfinite(computed) & ~torch.isfinite(runtime), runtime, shifted).to(changed.dtype)
 
 
-def _shifted_integers(given: torch.Tensor, own: torch.Tensor, runtime: torch.Tensor) -> torch.Tensor:
-    if given.dtype == torch.bool:
-        return given ^ (own ^ runtime)
-    if given.is_complex():
-        return given + (runtime - own)
-    limits = torch.iinfo(given.dtype)
-    return (given.long() + (runtime.long() - own.long())).clamp(limits.min, limits.max).to(given.dtype)
+def _shifted_integers(changed: torch.Tensor, computed: torch.Tensor, runtime: torch.Tensor) -> torch.Tensor:
+    if changed.dtype == torch.bool:
+        return changed ^ (computed ^ runtime)
+    if changed.is_complex():
+        return changed + (runtime - computed)
+    limits = torch.iinfo(changed.dtype)
+    return (changed.long() + (runtime.long() - computed.long())).clamp(limits.min, limits.max).to(changed.dtype)
