@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import torch
-
 from etviz.evaluation.replay import logged_outputs
 from etviz.graph.ir import Graph, Node, Ref
 from etviz.graph.uses import Uses
+from etviz.tensors.digest import octets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import torch
 
     from etviz.evaluation.replay import Log
 
@@ -66,5 +67,5 @@ class LoggedTwice:
 
 
 def _start(tensor: torch.Tensor) -> tuple[object, ...]:
-    flat = tensor.detach().reshape(-1)[:_ELEMENTS].contiguous()
-    return flat.dtype, tensor.numel(), flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    flat = tensor.detach().reshape(-1)[:_ELEMENTS]
+    return flat.dtype, tensor.numel(), octets(flat).numpy().tobytes()

@@ -55,6 +55,7 @@ from etviz.graph.ir import CONTROL, Graph, Node, Ref
 from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_dequantize, is_quantize
 from etviz.graph.uses import is_stateful, item_of
 from etviz.native import pair_sums
+from etviz.tensors.digest import octets
 from etviz.tensors.metrics import MEASURED, NAN, THRESHOLD, Noise
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def key_of(value: Any) -> int:
     if first is None:
         return 0
     flat = unwrapped(first).detach().reshape(-1)
-    return crc32(flat[:: max(1, flat.numel() // _KEYED)].contiguous().view(torch.uint8).numpy().tobytes())
+    return crc32(octets(flat[:: max(1, flat.numel() // _KEYED)]).numpy().tobytes())
 
 
 class Grids:

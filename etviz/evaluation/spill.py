@@ -9,6 +9,8 @@ from typing import Final
 import numpy as np
 import torch
 
+from etviz.tensors.digest import octets
+
 _SEGMENT: Final = 64 << 20
 """Bytes that are mapped at once: each mapping takes a descriptor, and a process may have few."""
 _ALIGNMENT: Final = 64
@@ -32,7 +34,7 @@ class SpillFile:
         values = tensor.detach().contiguous()
         if not values.numel():
             return values
-        raw = values.reshape(-1).view(torch.uint8).numpy()
+        raw = octets(values).numpy()
         start = -(-self._end // _ALIGNMENT) * _ALIGNMENT
         if start + raw.nbytes > self._start + len(self._segment):
             start = self._map(max(raw.nbytes, _SEGMENT))

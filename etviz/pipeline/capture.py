@@ -16,7 +16,7 @@ from torch.export import ExportedProgram, ExportGraphSignature
 from etviz.errors import UsageError
 from etviz.graph.from_export import is_exported_operator
 from etviz.graph.inline import unwrap
-from etviz.graph.ir import CONTROL, LOOPS, Graph, Input, Meta, Node, Ref, Tag
+from etviz.graph.ir import CONTROL, LOOPS, Graph, Input, Meta, Node, Ref, Tag, map_arg
 from etviz.graph.labels import with_cells
 from etviz.graph.loops import AFTER_ROUND, APPEND, COPY, RESET, ROUNDS, TAKE, begin, make_body
 from etviz.graph.quantize_ops import spread_scales
@@ -322,4 +322,26 @@ def check_reference(
 
 def capture_reference(program: ExportedProgram, method: str, constants: dict[str, torch.Tensor]) -> Graph:
     """Weights are added to `constants` as ``reference/<method>//<name>``; `Node.origin` keeps the exported name."""
-    return functional(capture_program(program, method, f"reference/{method}/", constants))
+    graph = capture_program(program, method, f"reference/{method}/", constants)
+    _join_shared(graph, constants)
+    return functional(graph)
+
+
+def _join_shared(graph: Graph, constants: Mapping[str, torch.Tensor]) -> None:
+    # if a Python object holds a buffer too, an export that is not strict also lists it as a constant
+    names: dict[tuple[Any, ...], str] = {}
+    joined: dict[str, Ref] = {}
+    for item in graph.inputs:
+        value = constants.get(item.target)
+        if value is not None and value.numel():
+            place = value.data_ptr(), value.dtype, value.shape, value.stride()
+            if (name := names.setdefault(place, item.name)) != item.name:
+                joined[item.name] = Ref(name)
+
+    def renamed(leaf: Any) -> Any:
+        return joined.get(leaf.name, leaf) if isinstance(leaf, Ref) else leaf
+
+    graph.inputs = [item for item in graph.inputs if item.name not in joined]
+    for node in graph.nodes if joined else ():
+        node.args, node.kwargs = tuple(map_arg(node.args, renamed)), map_arg(node.kwargs, renamed)
+    graph.outputs = map_arg(graph.outputs, renamed)

@@ -45,6 +45,11 @@ _ADVICE: Final[Sequence[tuple[str, str]]] = (
         "write it with other operators; or lower the model with EdgeCompileConfig(_core_aten_ops_exception_list=[…]) "
         "for a backend or a kernel that has it, and give etviz.load what comes out",
     ),
+    (
+        r"Constant (?P<op>\S+) is mutated",
+        'a call overwrites {op}, so the model must have it as a buffer: self.register_buffer("name", tensor), and '
+        "self.name in forward()",
+    ),
     (r"Data-dependent branching|Could not guard on data-dependent", _BRANCH),
     (r"data-dependent", _NUMBER),
 )

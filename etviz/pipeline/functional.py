@@ -6,7 +6,7 @@ torch's schemas tell which values share their elements.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
@@ -23,6 +23,8 @@ _SCATTERS: Final = {
 """Views that can be written to, and the operators that put the view's elements back."""
 _NUMBER: Final = "aten._local_scalar_dense.default"
 _ALIAS: Final = "aten.alias.default"
+_CONVERSION: Final = "aten.to."
+_SAME: Final = (_CONVERSION, "aten.alias.", "aten.detach.", "aten.lift_fresh.")
 
 
 def functional(graph: Graph) -> Graph:
@@ -46,8 +48,12 @@ class _State:
     latest: dict[str, Ref] = field(default_factory=dict)
     views: dict[str, tuple[str, Node]] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
+    dtypes: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        metas = {item.name: item.meta for item in self.graph.inputs}
+        metas |= {node.name: node.outputs[0] for node in self.graph.nodes if len(node.outputs) == 1}
+        self.dtypes = {name: meta.dtype for name, meta in metas.items() if meta is not None}
         self.last = {name: at for at, node in enumerate(self.graph.nodes) for name in node.reads()}
         buffers = (item.name for item in self.graph.inputs if item.kind != "user")
         self.last |= dict.fromkeys((*refs(self.graph.outputs), *buffers), len(self.graph.nodes))
@@ -72,8 +78,19 @@ class _State:
                 return
         self.nodes.append(now)
         viewed = bound.get(_role(node.target, write=False)) if item_of(node) is None else node.args[0]
-        if isinstance(viewed, Ref):
-            self.views[node.name] = viewed.name, node
+        if isinstance(viewed, Ref) and (view := self._view(node, bound, viewed)) is not None:
+            self.views[node.name] = viewed.name, view
+
+    def _view(self, node: Node, bound: Mapping[str | None, Any], source: Ref) -> Node | None:
+        if not node.target.startswith(_SAME):
+            return node
+        if node.target.startswith(_CONVERSION):  # it returns its argument if nothing changes, else a copy
+            types = self.dtypes.get(source.name), self.dtypes.get(node.name)
+            if bound.get("copy") or (None not in types and types[0] != types[1]):
+                return None
+            if None in types or bound.get("memory_format") is not None:
+                return node
+        return Node(node.name, _ALIAS, (), {"self": source})
 
     def _bases(self, name: str) -> Iterator[str]:
         while name in self.views:

@@ -39,6 +39,10 @@ _STRICT: Final = (
     "move it out of forward(), or give strict=False: then the operators that the model calls are traced, not its Python"
 )
 _NOT_STRICT: Final = "write it with operators of torch, or move it out of forward()"
+_TWICE: Final = (
+    "the program has one tensor as the buffer {} and as {}, and writes to it: an export with strict=False does not "
+    "follow what a Python object holds; export it with strict=True, or read the buffer as an attribute of the model"
+)
 _PREPARED: Final = (
     "where an index became float, upstream made the number beside it a float tensor (x + 1): give the number as a "
     "tensor of integers (register_buffer), or keep it out of the quantizer's reach"
@@ -100,6 +104,7 @@ def lower(
                 lambda: to_edge_transform_and_lower(
                     program, partitioner=list(partitioner) if partitioner else None, generate_etrecord=True
                 ),
+                lambda: _shared(program),
             )
         listings = delegated_listings(edge)
         with torch.no_grad() if _assigns(edge) else nullcontext():  # without gradients upstream emits another program
@@ -177,7 +182,8 @@ def export(
     if isinstance(model, ExportedProgram):
         return model
     try:
-        return torch.export.export(model, inputs, strict=strict)
+        with kept_state(model, [name for name, _ in model.named_buffers()]):  # tracing may run what writes integers
+            return torch.export.export(model, inputs, strict=strict)
     except Exception as error:
         advice = _STRICT if strict else _NOT_STRICT
         raise LoweringError(f"The {what} could not be exported: {complaint(error, advice)}") from error
@@ -299,14 +305,24 @@ def _assigns(edge: EdgeProgramManager) -> bool:
     return any(edge.exported_program(name).graph_signature.buffers_to_mutate for name in edge.methods)
 
 
-def _step(bar: tqdm, name: str, work: Callable[[], Any]) -> Any:
+def _shared(program: ExportedProgram) -> str:
+    signature, names = program.graph_signature, dict[int, str]()
+    for name in (*signature.buffers, *signature.lifted_tensor_constants):
+        value = program.state_dict.get(name, program.constants.get(name))
+        at = value.data_ptr() if isinstance(value, torch.Tensor) else 0
+        if at and (other := names.setdefault(at, name)) != name:
+            return _TWICE.format(other, name)
+    return ""
+
+
+def _step(bar: tqdm, name: str, work: Callable[[], Any], advice: Callable[[], str] = str) -> Any:
     bar.set_postfix_str(name)
     try:
         result = work()
     except EtvizError:
         raise
     except Exception as error:
-        raise LoweringError(f"The model could not be {_PAST[name]}: {complaint(error)}") from error
+        raise LoweringError(f"The model could not be {_PAST[name]}: {complaint(error, advice())}") from error
     bar.update()
     return result
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from etviz.errors import EtvizError
+from etviz.tensors.digest import octets
 
 Json = Any
 
@@ -131,7 +132,7 @@ class Packer:
             self._file = self._path.open("wb")
         self._file.write(bytes(-self._file.tell() % _ALIGNMENT))
         start = self._file.tell()
-        self._file.write(dense.reshape(-1).view(torch.uint8).numpy().data)
+        self._file.write(octets(dense).numpy().data)
         return start
 
 

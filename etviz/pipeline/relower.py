@@ -20,6 +20,7 @@ from etviz.graph.ir import Graph
 from etviz.graph.ir_json import TextTable, dump_graph
 from etviz.pipeline.interpreters import Interpreter, interpreter_of
 from etviz.pipeline.worker import WORKER
+from etviz.tensors.digest import octets
 from etviz.upstream.executorch import backend_module, runs_here
 from etviz.upstream.xnnpack import BACKEND
 
@@ -229,4 +230,4 @@ def own_copy(value: Any) -> Any:
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
-    return torch.equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b)))
+    return torch.equal(octets(a), octets(b))

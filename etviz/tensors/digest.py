@@ -23,6 +23,11 @@ def digest(values: Iterable[Any]) -> bytes:
     return sha.digest()
 
 
+def octets(tensor: torch.Tensor) -> torch.Tensor:
+    plain = tensor.detach().contiguous()
+    return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8)  # the stride of one element may be any
+
+
 def bits(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """The elements as integers of their size, in the tensor's shape; a complex number as two."""
     plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor

@@ -102,6 +102,58 @@ def test_from_files_and_by_one_argument(
         assert not torch.equal(*pair)
 
 
+class Cache:
+    """The state of a decoder in a Python object, as transformers' StaticCache keeps it."""
+
+    def __init__(self) -> None:
+        self.length, self.keys = torch.tensor(0), torch.zeros(8, 16)
+
+    def update(self, key: Tensor) -> tuple[Tensor, Tensor]:
+        length = self.length.to(key.device)  # the tensor itself, for nothing changes
+        at = torch.arange(key.shape[0]) + length
+        length.add_(key.shape[0])
+        self.keys.index_copy_(0, at, key)
+        return self.keys, at
+
+
+class Decoder(nn.Module):
+    length: Tensor
+    keys: Tensor
+
+    def __init__(self, fault: float = 1.0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.cache, self.fault, self.key, self.query = Cache(), fault, nn.Linear(16, 16), nn.Linear(16, 16)
+        self.register_buffer("length", self.cache.length, persistent=False)
+        self.register_buffer("keys", self.cache.keys, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        double = x.to(torch.float64)  # a copy, for the type changes
+        double[:, 0].add_(1)
+        keys, at = self.cache.update(self.key(x))
+        scores = self.query(x) * self.fault @ keys.T
+        return scores + at.unsqueeze(1) + self.length + double.to(torch.float32).sum()
+
+
+@pytest.mark.parametrize("recipe", ["portable", "xnnpack"])
+def test_what_a_call_overwrites_in_a_python_object_is_state(recipe: str) -> None:
+    calls = [(row.unsqueeze(0),) for row in torch.randn(8, 16, generator=torch.Generator().manual_seed(1))]
+    right, eager = Decoder(), Decoder()
+    found = etviz.debug(Decoder(), calls, recipe, reference=right)
+    assert int(right.length) == 0, "the reference is not changed"
+    assert not right.keys.any()
+    assert found.first_divergence is None
+    assert found.outputs["matches"].all()
+    runs = found.analysis.tables.compared.runs
+    with torch.no_grad():
+        for call, run in zip(calls, runs, strict=True):
+            expected = run.comparison.reference_outputs[0]
+            torch.testing.assert_close(expected, eager(*call), rtol=1e-4, atol=1e-4)
+    broken = etviz.debug(Decoder(1.1), calls, recipe, reference=right).first_divergence
+    assert broken is not None
+    assert "mul" in str(broken["reference_ops"]).split(", ")
+
+
 def test_logits_alone_give_a_verdict(right: nn.Module, run: Callable[..., etviz.Inspection]) -> None:
     alone = run("scale", "portable")
     with torch.no_grad():

@@ -121,3 +121,36 @@ def test_the_cause_of_a_failed_lowering_is_shown(tmp_path: Path) -> None:
         LoweringError, match=r"when running the 'ConvertToLinear' pass.*KeyError: 'no scale for conv2d_3'"
     ):
         etviz.debug(torch.nn.Linear(2, 2), (torch.randn(1, 2),), partitioner=[_Refusing()], workdir=tmp_path)
+
+
+class _Counting(nn.Module):
+    """Writes to a tensor that a Python object holds, which is a buffer too if it is registered."""
+
+    def __init__(self, *, registered: bool) -> None:
+        super().__init__()
+        self.held = [torch.zeros(1)]
+        if registered:
+            self.register_buffer("count", self.held[0])
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.held[0].add_(1)
+        return x + self.held[0]
+
+
+@pytest.mark.parametrize(
+    ("registered", "what"),
+    [
+        (False, r"a call overwrites lifted_tensor_0, so the model must have it as a buffer: self\.register_buffer\("),
+        (
+            True,
+            r"one tensor as the buffer count and as lifted_tensor_0, .*export it with strict=True",
+        ),
+    ],
+)
+def test_state_that_is_not_followed_is_named_with_what_to_do(registered: bool, what: str, tmp_path: Path) -> None:
+    model, x = _Counting(registered=registered), torch.randn(2)
+    for given in (model, torch.export.export(model, (x,), strict=False)):
+        with pytest.raises(LoweringError, match=rf"(?s)^The model could not be lowered: .*What to do: .*{what}"):
+            etviz.debug(given, (x,), strict=False, workdir=tmp_path)
+    if registered:
+        assert etviz.debug(model, (x,), workdir=tmp_path).first_divergence is None

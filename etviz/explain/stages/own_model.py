@@ -31,7 +31,7 @@ from etviz.explain.stages.stages import EXPORTED, LOWERED, NO_PARTNER, QUANTIZED
 from etviz.graph.ir import Graph, Node, Ref, map_arg
 from etviz.graph.quantize_ops import is_conversion
 from etviz.graph.uses import Key, operators
-from etviz.pipeline.functional import functional
+from etviz.tensors.digest import octets
 from etviz.tensors.metrics import NAN
 
 REFERENCE: Final = "reference"
@@ -129,8 +129,7 @@ def _common_end(one: str, other: str) -> int:
 
 
 def digest_of(tensor: torch.Tensor) -> str:
-    raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
-    return f"{tensor.dtype} {tuple(tensor.shape)} {hashlib.sha256(raw.data).hexdigest()}"
+    return f"{tensor.dtype} {tuple(tensor.shape)} {hashlib.sha256(octets(tensor).numpy().data).hexdigest()}"
 
 
 def _insert(graph: Graph, copy: Node, readers: Sequence[Node]) -> None:
@@ -204,12 +203,12 @@ class OwnModel:
     name = REFERENCE
 
     def __init__(self, replay: Replay, model: Any, method: str, example: Sequence[Any] = ()) -> None:
-        from etviz.pipeline.capture import capture_program
+        from etviz.pipeline.capture import capture_reference
 
         inputs = replay.executions[0].inputs
         program = exported(model, example or inputs)
         self._constants: dict[str, torch.Tensor] = {}
-        graph = functional(capture_program(program, method, f"{REFERENCE}/", self._constants))
+        graph = capture_reference(program, method, self._constants)
         if len(graph.user_inputs()) != len(inputs):
             raise UsageError(f"the reference takes {len(graph.user_inputs())} inputs, the program {len(inputs)}")
         digests = {
