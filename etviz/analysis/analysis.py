@@ -6,7 +6,8 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +32,7 @@ from etviz.artifacts.files import path_of
 from etviz.comparison.constants import constants_of
 from etviz.comparison.gap_tables import ranking
 from etviz.errors import EtvizError, UsageError, during
-from etviz.evaluation.operator_rules import as_written
+from etviz.evaluation.operator_rules import OperatorError, as_written
 from etviz.explain.attribution.shares import Loss, Progress
 from etviz.explain.stages.against import OtherRun
 from etviz.explain.stages.ladder import ladder
@@ -226,7 +227,16 @@ class Analysis:
         inside = [call for call in self.quantization.calls() if call.run == run and call.zoom.faithful is True]
         zoomed = [(call.zoom.comparison, call.instruction) for call in inside]
         first = self.findings.reference.rungs(run) if self.findings.reference is not None else []
-        return ladder(replay, [(self.tables.compared.runs[run].comparison, None), *zoomed], run, first)
+        with self._naming_file():
+            return ladder(replay, [(self.tables.compared.runs[run].comparison, None), *zoomed], run, first)
+
+    @contextmanager
+    def _naming_file(self) -> Generator[None]:
+        files = self.findings.files
+        try:
+            yield
+        except OperatorError as error:
+            raise error.in_file(files.get("record") or files.get("etrecord") or "model") from None
 
     @property
     def is_quantized(self) -> bool:
@@ -243,15 +253,16 @@ class Analysis:
         if not isinstance(reference, Mapping):
             if any(gap.pairing == "handles" for gap in self.tables.gaps):
                 raise UsageError("rows are paired by debug handle; give the program (pte=) or its record (record=)")
-            other = other_reference(
-                compared.replay, reference, findings.method, findings.made.get("example_inputs", ())
-            )
-            after = replace(compared, runs=other.of_runs(compared.runs))
+            example = findings.made.get("example_inputs", ())
+            with self._naming_file():
+                other = other_reference(compared.replay, reference, findings.method, example)
+                after = replace(compared, runs=other.of_runs(compared.runs))
             after = replace(after, notes=(*after.notes, *other.notes))
             changed = replace(findings, compared=after, reference=other, title=f"{findings.title} against {other.name}")
         else:
             own = own_functions(self.graph, reference)
-            after = findings.with_operators(own)
+            with self._naming_file():
+                after = findings.with_operators(own)
             runs, notes = without_partner(self.graph, after.runs, own.problems), problem_notes(own.problems)
             after = replace(after, runs=runs, notes=(*after.notes, *notes))
             changed = replace(findings, compared=after, title=f"{findings.title}, own reference")

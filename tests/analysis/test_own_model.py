@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import etviz
-from etviz.errors import UsageError
+from etviz.errors import EtvizError, UsageError
 
 INPUTS = (torch.tensor([[1, 5, 7, 2]]),)
 
@@ -152,6 +152,33 @@ def test_what_a_call_overwrites_in_a_python_object_is_state(recipe: str) -> None
     broken = etviz.debug(Decoder(1.1), calls, recipe, reference=right).first_divergence
     assert broken is not None
     assert "mul" in str(broken["reference_ops"]).split(", ")
+
+
+class WritesThrough(nn.Module):
+    """An operator that overwrites what a permuted view shows, which etviz does not evaluate."""
+
+    def __init__(self, *, plain: bool = False) -> None:
+        super().__init__()
+        self.plain = plain
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * 2
+        if self.plain:
+            return y + 1
+        y.t().add_(1)
+        return y * 1
+
+
+def test_an_operator_that_is_not_evaluated_is_named_with_where_it_comes_from(tmp_path: Path) -> None:
+    inputs = (torch.randn(2, 3),)
+    run = etviz.debug(WritesThrough(), inputs, workdir=tmp_path)
+    plain = etviz.debug(WritesThrough(plain=True), inputs)
+    says = r"The reference uses aten\.add_\.Tensor, which etviz does not evaluate"
+    with pytest.raises(UsageError, match=f"^reference: {says}"):
+        plain.against(WritesThrough())
+    for reference in (WritesThrough(plain=True), "exported"):
+        with pytest.raises(EtvizError, match=rf"^{tmp_path / 'model.etviz'}: .*{says}"):
+            run.against(reference)
 
 
 def test_logits_alone_give_a_verdict(right: nn.Module, run: Callable[..., etviz.Inspection]) -> None:

@@ -11,7 +11,7 @@ from etviz.comparison.gap import COMPARED, MISMATCH, ExecutionGaps, Gap, Run
 from etviz.comparison.measurement import measure, why_not_comparable
 from etviz.errors import UsageError
 from etviz.evaluation.replay import Replay
-from etviz.explain.stages.stages import EXPORTED, NAMELESS, NO_PARTNER, QUANTIZED, Stage, Stages, evaluated
+from etviz.explain.stages.stages import EXPORTED, NAMELESS, NO_PARTNER, QUANTIZED, Stage, StageError, Stages, evaluated
 from etviz.tensors.metrics import NAN, UNKNOWN, Noise, Sums
 
 _ALIASES: Final = {"exported_program": EXPORTED, "edge_dialect_exported_program": "edge"}
@@ -83,7 +83,7 @@ def without_reference(gap: Gap, reason: str) -> Gap:
 
 
 class OtherReference:
-    """A `UsageError` if the stage does not exist, or can't be evaluated."""
+    """A `UsageError` if the stage does not exist."""
 
     def __init__(self, replay: Replay, name: str, method: str) -> None:
         self._engine = Stages(replay)
@@ -98,7 +98,7 @@ class OtherReference:
         self.name = known
         self._stages = evaluated(replay, known, list(range(len(replay.executions))))
         if problem := next((stage.problem for stage in self._stages if stage.problem), ""):
-            raise UsageError(f"the stage {known} can't be evaluated: {problem}")
+            raise StageError(f"the stage {known} can't be evaluated: {problem}")
 
     notes: tuple[str, ...] = ()
 

@@ -7,7 +7,8 @@ first to add an error is at fault.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -22,12 +23,13 @@ from etviz.comparison.judging import judge_totals, settle
 from etviz.comparison.measurement import as_tensor, why_not_comparable
 from etviz.errors import UsageError
 from etviz.evaluation.evaluator import Evaluator
+from etviz.evaluation.operator_rules import OperatorError
 from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.spill import SpillFile
 from etviz.explain.stages.against import OtherReference, without_reference
-from etviz.explain.stages.alignment import align, left_out, put_in_between
+from etviz.explain.stages.alignment import Side, align, left_out, put_in_between
 from etviz.explain.stages.ladder import agree
-from etviz.explain.stages.stages import EXPORTED, LOWERED, NO_PARTNER, QUANTIZED, ProgramForm, Stage, Stages
+from etviz.explain.stages.stages import EXPORTED, LOWERED, NO_PARTNER, QUANTIZED, ProgramForm, Stage, StageError, Stages
 from etviz.graph.ir import Graph, Node, Ref, map_arg
 from etviz.graph.quantize_ops import is_conversion
 from etviz.graph.uses import Key, operators
@@ -98,7 +100,7 @@ def _names(engine: Stages, form: ProgramForm) -> dict[Key, str]:
         before, after = (engine.evaluate(name, file, [run])[0] for name in stages)
     for stage in (before, after):
         if stage.problem:
-            raise UsageError(f"the stage {stage.name} can't be evaluated: {stage.problem}")
+            raise StageError(f"the stage {stage.name} can't be evaluated: {stage.problem}")
     return {
         key: name
         for name, key in engine.readings(stages[0], form).items()
@@ -197,6 +199,14 @@ class _Filed(Keeper):
         return self._file.put(reference)
 
 
+@contextmanager
+def _naming_reference() -> Generator[None]:
+    try:
+        yield
+    except OperatorError as error:
+        raise UsageError(f"{REFERENCE}: {error}") from error
+
+
 class OwnModel:
     """A `UsageError` if the model can't be exported, or has another dtype or other inputs."""
 
@@ -209,6 +219,8 @@ class OwnModel:
         program = exported(model, example or inputs)
         self._constants: dict[str, torch.Tensor] = {}
         graph = capture_reference(program, method, self._constants)
+        with _naming_reference():
+            Side(graph)
         if len(graph.user_inputs()) != len(inputs):
             raise UsageError(f"the reference takes {len(graph.user_inputs())} inputs, the program {len(inputs)}")
         digests = {
@@ -219,6 +231,7 @@ class OwnModel:
         self._engine, self._replay = Stages(replay), replay
         self.paired = paired(replay, graph, digests)
 
+    @_naming_reference()
     def of_runs(self, runs: Sequence[Run]) -> tuple[Run, ...]:
         graph, names = self.paired.graph, list(self.paired.operators.values())
         logged = [self._logged(item.comparison) for item in runs]

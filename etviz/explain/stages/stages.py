@@ -15,10 +15,11 @@ import torch
 
 from etviz.comparison.gap import ExecutionGaps, Gap
 from etviz.comparison.measurement import as_tensor
-from etviz.errors import EtvizError, FileChangedError
+from etviz.errors import EtvizError, FileChangedError, UsageError
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.limits import Limits
 from etviz.evaluation.noise import total_noise
+from etviz.evaluation.operator_rules import OperatorError
 from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.spill import SpillFile
 from etviz.evaluation.values import Value, flat_values
@@ -135,6 +136,10 @@ def read_grid(quantize: Node, read: Callable[[Any], Any] = lambda argument: argu
     if not numbers or not all(isinstance(number, (int, float)) for number in numbers) or not numbers[0]:
         return None
     return Grid(float(numbers[0]), *(int(number) for number in numbers[1:]))
+
+
+class StageError(OperatorError, UsageError):
+    """A stage can't be evaluated."""
 
 
 @dataclass(slots=True)
