@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from etviz.errors import ExecutionError, UsageError
+from etviz.pipeline.worker import WORKER
 from etviz.text import one_line
 
 PROCESSES: Final = "processes"
@@ -86,7 +87,12 @@ def _crosses(*work: Any) -> bool:
 
 
 def _processes(count: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+    return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_begin)
+
+
+def _begin() -> None:
+    WORKER.prepares = False  # nobody zooms there, and the imports cost each core seconds
+    _end_with_parent()
 
 
 def _end_with_parent() -> None:

@@ -74,6 +74,7 @@ class Worker:
 
     def __init__(self, module: str = "etviz.pipeline.child", python: str = "") -> None:
         self._module, self._python = module, python
+        self.prepares = True  # an idle child imports what a zoom needs
         self._forget()
         atexit.register(self.stop)
         if hasattr(os, "register_at_fork"):
@@ -103,7 +104,8 @@ class Worker:
         """`ExecutionError` if the process fails, takes too long (by this setting), or `cancel` is set."""
         child = self._take()
         try:
-            own = {"libraries": users_libraries(), "path": [str(Path(place).absolute()) for place in sys.path]}
+            path = [str(Path(place).absolute()) for place in sys.path]
+            own = {"libraries": users_libraries(), "path": path, "prepare": self.prepares}
             limit = DEFAULT_TIMEOUT if timeout is None else timeout
             answer = child.ask({**own, **request}, limit, progress, cancel, called, setting)
         except BaseException:

@@ -52,6 +52,8 @@ def test_processes_take_over_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> 
     with executors.WherePaying(4, 2, pays=0.0) as pool:
         assert [pool.submit(_own, lambda: 0).result() for _ in range(2)] == [os.getpid()] * 2  # that can't cross
         assert pool.submit(os.getpid).result() != os.getpid()
+        worker = "__import__('sys').modules['etviz.pipeline.worker'].WORKER"
+        assert pool.submit(eval, f"{worker}.prepares").result() is False  # nobody zooms there
     with executors.executor_of(None, 4) as (pool, count):
         assert isinstance(pool, executors.WherePaying) == (count > 1)
 

@@ -222,6 +222,24 @@ def test_a_process_that_nobody_asks_ends(tmp_path: Path, monkeypatch: pytest.Mon
     worker.stop()
 
 
+def test_an_idle_process_prepares_a_zoom_where_somebody_may_ask_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "for_a_zoom.py").write_text(f"import os\nopen(rf'{tmp_path}/{{os.getpid()}}', 'w').close()\n")
+    (tmp_path / "preparing_child.py").write_text(CHILD.replace("work))", "work), ('for_a_zoom',))"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    busy, other = Worker("preparing_child"), Worker("preparing_child")
+    busy.prepares = False
+    never, expected = pid(busy), pid(other)
+    end = time.monotonic() + 30
+    while not (tmp_path / str(expected)).exists():  # `busy` is idle for longer
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    assert not (tmp_path / str(never)).exists()
+    for worker in (busy, other):
+        worker.stop()
+
+
 @LINUX_ONLY
 def test_warming_returns_at_once_and_starts_one_process(worker: Worker) -> None:
     others = set(children())
