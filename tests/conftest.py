@@ -109,6 +109,14 @@ def _seed() -> None:
         torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _prepare_no_zoom() -> None:
+    """An idle child process would import for four seconds what only a zoom needs; it does when it is asked for one."""
+    from etviz.pipeline.worker import WORKER
+
+    WORKER.prepares = False
+
+
 @pytest.fixture(scope="session")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
     """What the processes of this test run share."""
