@@ -74,6 +74,7 @@ if TYPE_CHECKING:
 
 _PART: Final = 1e-6
 """Relative step of the finite differences: about the cube root of float64's precision, where their error is least."""
+_MOST_TERMS: Final = 1 << 22  # products to round one by one
 _EQUAL: Final = math.sqrt(4 / 45)
 """Size of a sum of equal terms over ``K·|v|``: ``√(1/12 · (1 + 1/16 + 1/256 + …))``."""
 _TINY: Final = 2.0**-1022
@@ -357,7 +358,8 @@ def _norms(value: torch.Tensor, dim: int) -> torch.Tensor:
 def _linear(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
     x, weight, bias = args[:3]
     right = weight.norms() if isinstance(weight, Quantized) else _norms(weight, -1)
-    return [product_size(x.shape[-1], _norms(x, -1).unsqueeze(-1), right, values[0], bias)]
+    size = product_size(x.shape[-1], _norms(x, -1).unsqueeze(-1), right, values[0], bias)
+    return [size if isinstance(weight, Quantized) else _with_drift(size, x, weight.mT, values[0])]
 
 
 def _matmul(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
@@ -365,7 +367,16 @@ def _matmul(args: Sequence[Any], values: Sequence[Any], call: Call, target: str)
     left, right = _norms(a, -1), _norms(b, -2 if b.ndim > 1 else 0)
     left = left.unsqueeze(-1) if b.ndim > 1 else left
     right = right.unsqueeze(-2) if b.ndim > 1 and a.ndim > 1 else right
-    return [product_size(a.shape[-1], left, right, values[0], bias)]
+    size = product_size(a.shape[-1], left, right, values[0], bias)
+    return [_with_drift(size, a, b, values[0]) if min(a.ndim, b.ndim) > 1 else size]
+
+
+def _with_drift(size: torch.Tensor, a: torch.Tensor, b: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    terms, unit = a.shape[-1], _unit(value)
+    if terms**2 * min(unit, EPS["float32"]) < 1 or value.numel() * terms > _MOST_TERMS:
+        return size
+    errors = _on_grids(a.double().unsqueeze(-2) * b.double().mT.unsqueeze(-3), unit)
+    return torch.fmax(size, errors.sum(-1).abs().to(size.dtype) * 2 / unit)  # beside Inf, no spacing is known
 
 
 def _convolution(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:

@@ -113,6 +113,22 @@ def test_long_products_of_one_sign_as_summed_one_after_another() -> None:
     assert factor(law("aten.mm.default", a, b), orders(products)) < 2
 
 
+@pytest.mark.parametrize("target", ["mm.default", "bmm.default", "linear.default"])
+@pytest.mark.parametrize("scattered", [False, True])
+def test_very_long_products_round_each_term_to_the_spacing_at_their_partial_sum(target: str, scattered: bool) -> None:
+    """One rounding is repeated by equal products, and small ones vanish."""
+    terms = 1 << 18
+    a, b = (normal(2, terms, seed=seed).square() if scattered else torch.full((2, terms), 0.1) for seed in (0, 1))
+    products = a[:, None, :] * b[None]
+    error = (np.cumsum(products.numpy(), -1, dtype=np.float32) - products.double().cumsum(-1).numpy())[..., -1]
+    size = math.sqrt((terms + 1) / 9) * HALF_ULP[torch.float32] * rms(products.double().sum(-1).numpy())
+    assert rms(error) > 4 * size
+    given = (
+        (a, b, None) if "linear" in target else (a.unsqueeze(0), b.t().unsqueeze(0)) if "b" in target else (a, b.t())
+    )
+    assert factor(law(f"aten.{target}", *given), rms(error)) < 2
+
+
 def test_convolution_as_summed_one_after_another() -> None:
     x, weight = normal(1, 8, 12, 12), normal(16, 8, 3, 3, seed=1)
     patches = torch.nn.functional.unfold(x, 3)[0].T
