@@ -36,12 +36,12 @@ adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d addbmm addcdiv addcm
 affine_grid_generator all aminmax arccos arccosh arcsin arcsinh arctan arctan2 arctanh argsort atleast_1d atleast_2d
 baddbmm batch_norm broadcast_to bucketize celu channel_shuffle chunk clamp_max clamp_min clip complex concat
 concatenate contiguous conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d copysign
-cosine_similarity cross cummax cummin cumprod deg2rad detach diag diag_embed digamma dist divide dot dropout dstack
-einsum embedding_bag empty_like erfc erfinv exp2 expand_as eye feature_dropout fft_fft fft_fft2 fft_ifft fft_ifft2
-fft_irfft fft_irfft2 fft_rfft fft_rfft2 fix flatten fliplr flipud float_power fmax fmin frac greater greater_equal
-grid_sampler grid_sampler_3d group_norm gru gru_cell hann_window hardshrink hardsigmoid hardswish heaviside hstack
-huber_loss hypot im2col imag index_add index_copy index_fill inner instance_norm isclose isfinite isneginf isposinf
-kron l1_loss layer_norm ldexp lerp less less_equal lgamma lift lift_fresh linalg_cross linalg_matmul
+cosine_similarity cross cummax cummin cumprod deg2rad detach diag diag_embed diff digamma dist divide dot dropout
+dstack einsum embedding_bag empty_like erfc erfinv exp2 expand_as eye feature_dropout fft_fft fft_fft2 fft_ifft
+fft_ifft2 fft_irfft fft_irfft2 fft_rfft fft_rfft2 fix flatten fliplr flipud float_power fmax fmin frac greater
+greater_equal grid_sampler grid_sampler_3d group_norm gru gru_cell hann_window hardshrink hardsigmoid hardswish
+heaviside hstack huber_loss hypot im2col imag index_add index_copy index_fill inner instance_norm isclose isfinite
+isneginf isposinf kron l1_loss layer_norm ldexp lerp less less_equal lgamma lift lift_fresh linalg_cross linalg_matmul
 linalg_vector_norm linear linspace log_sigmoid log_softmax logaddexp logaddexp2 logcumsumexp logsumexp lstm lstm_cell
 mH mT matmul max_pool1d max_pool2d max_pool3d median meshgrid mish moveaxis movedim mse_loss multiply mv nan_to_num
 narrow native_batch_norm negative new_empty new_full new_ones new_zeros nonzero_numpy norm not_equal numpy_T one_hot

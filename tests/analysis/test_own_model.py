@@ -154,6 +154,26 @@ def test_what_a_call_overwrites_in_a_python_object_is_state(recipe: str) -> None
     assert "mul" in str(broken["reference_ops"]).split(", ")
 
 
+class Packed(nn.Module):
+    """Finds where sequences begin, as transformers does for a batch that packs several."""
+
+    def __init__(self, scale: float = 2.0) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x: Tensor, position: Tensor) -> Tensor:
+        begins = torch.diff(position, prepend=position[:, :1] - 1, dim=-1) != 1
+        return x * self.scale + begins.cumsum(-1).unsqueeze(-1)
+
+
+def test_packed_sequences() -> None:
+    inputs = (torch.randn(1, 6, 4), torch.tensor([[0, 1, 2, 0, 1, 2]]))
+    assert etviz.debug(Packed(), inputs, reference=Packed()).first_divergence is None
+    broken = etviz.debug(Packed(2.1), inputs, reference=Packed()).first_divergence
+    assert broken is not None
+    assert broken["reference_ops"] == "mul"
+
+
 class WritesThrough(nn.Module):
     """An operator that overwrites what a permuted view shows, which etviz does not evaluate."""
 
