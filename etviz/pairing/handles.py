@@ -76,8 +76,8 @@ class _Candidates:
                 by_handle.setdefault(handle, []).append(node)
         self.left: dict[int, set[str]] = {}
         self._several = set[int]()
-        for at, own in handles.items():
-            shared = [node for handle in dict.fromkeys(own) for node in by_handle.get(handle, ())]
+        for at, debug_handles in handles.items():
+            shared = [node for handle in dict.fromkeys(debug_handles) for node in by_handle.get(handle, ())]
             kernel = _kernel(nodes[at]) if at in nodes else None
             named = [node for node in shared if calls[node.name] == kernel]
             fitting = [node for node in named if _fits_logged(node.outputs, logged.get(at, ()))]
@@ -132,7 +132,7 @@ def _fits_ref(meta: Meta | None, ref: TensorRef) -> bool:
 def _has_sizes(meta: Meta, ref: TensorRef) -> bool:
     sizes = ref.layout.sizes
     pairs = zip(meta.shape, sizes, strict=False)
-    return len(meta.shape) == len(sizes) and all(not isinstance(size, int) or size == own for size, own in pairs)
+    return len(meta.shape) == len(sizes) and all(not isinstance(size, int) or size == wanted for size, wanted in pairs)
 
 
 def agreement(edge: Graph, handles: Mapping[int, tuple[int, ...]], block: RunBlock) -> int:
@@ -147,8 +147,8 @@ def other_sizes(edge: Graph, handles: Mapping[int, tuple[int, ...]], block: RunB
         metas = [meta for node in named for meta in node.outputs]
         for ref in refs if metas and None not in metas else ():
             if not any(meta is not None and _has_sizes(meta, ref) for meta in metas):
-                own = " or ".join(dict.fromkeys(str(tuple(meta.shape)) for meta in metas if meta is not None))
-                return f"instruction {at} ({_call(named[0])}) gives the sizes {ref.layout.sizes}, its operator {own}"
+                shapes = " or ".join(dict.fromkeys(str(tuple(meta.shape)) for meta in metas if meta is not None))
+                return f"instruction {at} ({_call(named[0])}) gives the sizes {ref.layout.sizes}, its operator {shapes}"
     return ""
 
 
@@ -163,8 +163,8 @@ def _called(
     logged = logged_tensors(block)
     for at, name in sorted(kernels_of([block]).items()):
         called = _kernel(Node("", "", kernel=name))
-        own = (node for handle in handles.get(at, ()) for node in operator_of.get(handle, ()))
-        if named := [node for node in own if _call(node) == called]:
+        candidates = (node for handle in handles.get(at, ()) for node in operator_of.get(handle, ()))
+        if named := [node for node in candidates if _call(node) == called]:
             yield at, named, logged.get(at, ())
 
 
@@ -225,7 +225,7 @@ def match_groups(
 
 def _ordered(uses: Uses, names: Sequence[str], refs: Sequence[TensorRef]) -> tuple[str, ...]:
     fitting = [[name for name in names if _fits_ref(_meta(uses, name), ref)] for ref in refs[-len(names) :]]
-    ordered = tuple(own[0] for own in fitting if len(own) == 1)
+    ordered = tuple(fits[0] for fits in fitting if len(fits) == 1)
     return ordered if len(set(ordered)) == len(names) else ()
 
 
@@ -278,11 +278,11 @@ class HandleGroups:
         self.nodes = {node.instruction: node for node in program.nodes if node.instruction >= 0}
         self._backends = {i: program.inside(node).backend_id for i, node in self.nodes.items()}
         delegates = {i for i, node in self.nodes.items() if node.target == "delegate"}
-        known = {i: own for i, own in handles.items() if i in self.nodes}
+        known = {i: numbers for i, numbers in handles.items() if i in self.nodes}
         self.handled = frozenset(known)
         groups = group_by_handles(edge, known, self.nodes, logged)
         edge.delegated = frozenset(
-            n for group in groups for n, own in group.executors.items() if own and own <= delegates
+            n for group in groups for n, executors in group.executors.items() if executors and executors <= delegates
         )
         self._uses = Uses(edge)
         self.matches, self.reasons = match_groups(self._uses, groups, delegates, logged)
@@ -347,11 +347,11 @@ class HandleGroups:
         return self._cut(cut.match, groups)
 
     def _cut(self, match: HandleMatch, groups: tuple[Group, ...]) -> Cut | None:
-        own = {name for group in groups for op in group.operators if not op.subgraphs for name in self._names(op)}
-        nodes, reads = self._back(match.values, own)
+        grouped = {name for group in groups for op in group.operators if not op.subgraphs for name in self._names(op)}
+        nodes, reads = self._back(match.values, grouped)
         if not reads.isdisjoint(match.values):
             return None
-        inner = [node for node in nodes if node.name in own]
+        inner = [node for node in nodes if node.name in grouped]
         direct = frozenset(name for node in inner for name in node.reads())
         inputs = [self._inputs[name] for name in sorted(reads & self._weights)]
         given = sorted(reads - self._weights)
@@ -362,7 +362,7 @@ class HandleGroups:
         instructions = sorted({match.instruction}.union(*executors))
         return Cut(match, graph, tuple(given), direct, groups, tuple(instructions))
 
-    def _back(self, names: Sequence[str], own: set[str]) -> tuple[list[Node], set[str]]:
+    def _back(self, names: Sequence[str], grouped: set[str]) -> tuple[list[Node], set[str]]:
         needed: set[str] = set()
         reads: set[str] = set()
         waiting, left = list(names), _MOST_TAKEN
@@ -370,7 +370,7 @@ class HandleGroups:
             name = waiting.pop()
             if name in needed or name in reads:
                 continue
-            if name not in own:
+            if name not in grouped:
                 if name not in self._free or not left:
                     reads.add(name)
                     continue
@@ -418,4 +418,6 @@ def _fitting(groups: HandleGroups, cut: Cut, log: RuntimeLog) -> dict[str, list[
 def _fits(meta: Meta | None, value: Any) -> bool:
     if meta is None or str(getattr(value, "dtype", "")) != f"torch.{meta.dtype}" or len(meta.shape) != value.dim():
         return False
-    return all(not isinstance(size, int) or size == own for size, own in zip(meta.shape, value.shape, strict=True))
+    return all(
+        not isinstance(size, int) or size == wanted for size, wanted in zip(meta.shape, value.shape, strict=True)
+    )

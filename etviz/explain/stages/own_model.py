@@ -73,10 +73,10 @@ def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]])
     names = _names(engine, form)
     taken = AlignedModels(replace(graph, nodes=list(graph.nodes)))
     ends, right = left_out(alignment), alignment.reference
-    for key, own in alignment.program.partner.items():
+    for key, partner in alignment.program.partner.items():
         operator = names.get(key, "")
-        if operator and not key[1] and not own[1]:
-            last, between = ends.get(own, (own, []))
+        if operator and not key[1] and not partner[1]:
+            last, between = ends.get(partner, (partner, []))
             taken.operators[last[0]] = operator
             if between:
                 taken.lacking[operator] = [right.uses.nodes[name].target for name in between]
@@ -88,7 +88,7 @@ def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]])
         if (operator := names.get((node.name, 0), "")) != "":
             taken.operators[name] = operator
             taken.added.append(operator)
-    between = {name for own in ends.values() for name in own[1]}
+    between = {name for end in ends.values() for name in end[1]}
     taken.missing = [right.uses.nodes[name].target for name in alignment.fewer if name not in between]
     return taken
 
@@ -236,7 +236,7 @@ class OwnModel:
         graph, names = self.paired.graph, list(self.paired.operators.values())
         logged = [self._logged(item.comparison) for item in runs]
         seen = {operator for values in logged for operator in values}
-        numbers = {name: at for at, (name, own) in enumerate(self.paired.operators.items()) if own in seen}
+        numbers = {name: at for at, (name, operator) in enumerate(self.paired.operators.items()) if operator in seen}
         for node in operators(graph.nodes):
             node.instruction = numbers.get(node.name, -1) if len(node.outputs) == 1 else -1
         fresh = partial(Evaluator, graph, self._constants)
@@ -260,7 +260,7 @@ class OwnModel:
                 settle(comparisons[-1])
             judge_totals(comparisons, inputs, fresh)
         pairs = zip(runs, comparisons, strict=True)
-        return tuple(item._replace(comparison=self._joined(item.comparison, own, names)) for item, own in pairs)
+        return tuple(item._replace(comparison=self._joined(item.comparison, gaps, names)) for item, gaps in pairs)
 
     def of(self, comparison: ExecutionGaps, run: int, call: int | None = None) -> ExecutionGaps:
         gaps = [_without(gap, _UNKNOWN) for gap in comparison.gaps]
@@ -299,27 +299,27 @@ class OwnModel:
                 values.setdefault(*value)
         return values
 
-    def _joined(self, before: ExecutionGaps, own: ExecutionGaps, names: Sequence[str]) -> ExecutionGaps:
-        known = {names[gap.instruction]: gap for gap in own.gaps}
+    def _joined(self, before: ExecutionGaps, compared: ExecutionGaps, names: Sequence[str]) -> ExecutionGaps:
+        known = {names[gap.instruction]: gap for gap in compared.gaps}
         gaps = [self._gap(gap, known, judged=before.judged) for gap in before.gaps]
         changed = replace(before, gaps=gaps)
         if before.judged:
-            changed.reference_outputs, changed.output_noise = own.reference_outputs, own.output_noise
-            changed.output_imposed, changed.grows_at = own.output_imposed, []
+            changed.reference_outputs, changed.output_noise = compared.reference_outputs, compared.output_noise
+            changed.output_imposed, changed.grows_at = compared.output_imposed, []
         return changed
 
     def _gap(self, gap: Gap, known: Mapping[str, Gap], *, judged: bool) -> Gap:
         operator = (self._engine.runtime_value(gap) or ("",))[0]
-        own = known.get(operator)
-        if own is None:
+        compared = known.get(operator)
+        if compared is None:
             return _without(gap, _UNKNOWN)
-        told = own.note
+        told = compared.note
         if operator in self.paired.added:
             told = "; ".join(filter(None, ("only the program has it: compared with what it reads", told)))
         if operator in self.paired.lacking:
             told = f"only the reference has {_listed(self.paired.lacking[operator])} behind it; {told}".rstrip("; ")
         place = {"instruction": gap.instruction, "output": gap.output, "node": gap.node, "source": gap.source}
-        changed = replace(own, **place, pairing=gap.pairing, rounds=gap.rounds, note=told, operators=gap.operators)
+        changed = replace(compared, **place, pairing=gap.pairing, rounds=gap.rounds, note=told, operators=gap.operators)
         if not judged:
             changed.forget_total(gap.unpaired)
         return changed
@@ -354,10 +354,10 @@ class OwnOutputs:
             raise UsageError(f"reference holds the outputs of {len(self._given)} executions, the run has {len(runs)}")
         changed_runs = []
         for run, expected in zip(runs, self._given, strict=True):
-            own = run.comparison.runtime_outputs
-            if len(own) != len(expected):
-                raise UsageError(f"reference holds {len(expected)} outputs, the program has {len(own)}")
-            for logged, wanted in zip(own, expected, strict=True):
+            outputs = run.comparison.runtime_outputs
+            if len(outputs) != len(expected):
+                raise UsageError(f"reference holds {len(expected)} outputs, the program has {len(outputs)}")
+            for logged, wanted in zip(outputs, expected, strict=True):
                 if as_tensor(logged) is not None and (reason := why_not_comparable(wanted, logged)):
                     raise UsageError(f"reference: {reason}")
             changed = self.of(run.comparison, 0)
