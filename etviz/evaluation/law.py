@@ -701,8 +701,8 @@ def _quantile(errors: float, samples: float) -> float:
     """Where an F distribution with these degrees of freedom leaves `FALSE_ALARMS` above.
 
     By Newton's method on the logarithm of the tail, which is concave in that of the value: it converges from anywhere.
-    To import `scipy.special` takes longer than most programs need quantiles.
     """
+    # The import of scipy.special takes longer than most programs need quantiles.
     at = 0.0
     for _ in range(_TERMS):  # 25 are the most that any degrees up to `ENOUGH` need
         tail, density = _tail(samples / 2, errors / 2, math.exp(at))
@@ -787,10 +787,8 @@ def by_law(value: Any, size: torch.Tensor | None, together: int = 1) -> Noise:
 
 
 def _independent(value: torch.Tensor, squares: torch.Tensor) -> float:
-    """As `independent`; equal results of equal size count as one, since equal inputs make them, and so equal errors.
-
-    The first elements of a large value are looked at, then all if these are few different ones.
-    """
+    """As `independent`; equal results of equal size count as one, since equal inputs make them, and so equal errors."""
+    # The first elements of a large value are looked at, then all if these are few different ones.
     plain = independent(squares)
     values, sizes = value.reshape(-1), squares.reshape(-1)
     for count in (_FIRST, None):

@@ -136,10 +136,13 @@ class Rounding:
         step = steps(node, args, kwargs)
         if step is None or not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return call(node.target, args, kwargs)
-        moved = value + (self.uniform(value) * (DELTA * step)).to(value.dtype) * (value != 0)  # 0 lies on every grid
+        moved = value + (self.moves(value, step) * (DELTA * step)).to(value.dtype) * (value != 0)  # 0 is on each grid
         return (
             call(node.target, [moved, *args[1:]], kwargs) if args else call(node.target, [], {**kwargs, "input": moved})
         )
+
+    def moves(self, value: torch.Tensor, step: Any) -> torch.Tensor:
+        return self.uniform(value)
 
     def on_grid(self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any) -> Any:
         """Values that a grid was left with, moved by the error that rounding to it makes."""
@@ -170,6 +173,14 @@ class Rounding:
             return _drawn(count, self._random.getrandbits(63)).view(like.shape)
         first = self._random.randrange(_DRAWN - count)
         return _numbers()[first : first + count].view(like.shape)
+
+
+class Ties(Rounding):
+    """Rounds each value that is within reach of the middle of two steps to the other one."""
+
+    def moves(self, value: torch.Tensor, step: Any) -> torch.Tensor:
+        place = value.double() / step
+        return (place.floor() + 0.5 - place).sign() * _UNIFORM
 
 
 def _drawn(count: int, seed: int) -> torch.Tensor:
@@ -480,13 +491,12 @@ class Lanes(Evaluator):
     perturbed from the beginning.
     """
 
-    def __init__(self, evaluator: Evaluator, seeds: Sequence[int]) -> None:
+    def __init__(self, evaluator: Evaluator, seeds: Sequence[int], *, ties: bool = False) -> None:
         super().__init__(evaluator.graph, evaluator.constants, evaluator.limits, evaluator.prepared)
         self.runtime_state, self.turns = dict(evaluator.runtime_state), evaluator.turns
         self.number = len(seeds)
-        self._others = [Rounding(seed) for seed in seeds]
-        parts = (self.graph, *self.graph.subgraphs.values())
-        if not _has_branches(self.graph) and any(is_quantize(node) for part in parts for node in part.nodes):
+        self._others = [Ties(seed) if ties else Rounding(seed) for seed in seeds]
+        if not (ties or _has_branches(self.graph)) and quantizes(self.graph):
             self._others += [Rounding(PASSES + seed, {}) for seed in seeds]
         self._depth = 0
         self._alone: set[int] = set()
@@ -852,13 +862,15 @@ def total_noise(
     growth: Mapping[int, Growth] | None = None,
     errors: Mapping[tuple[int, str, int], float] | None = None,
     samples: Mapping[int, Samples] | None = None,
+    *,
+    ties: bool = False,
 ) -> tuple[dict[tuple[int, str, int], Noise], list[list[Noise]]]:
     """Measure the noise of values that are computed from the program's inputs.
 
     `fresh` makes an evaluator in the initial state, `inputs` are those of every execution, `wanted` the execution and
     node of each value. `growth` receives all values of an execution. With `errors` (RMSE) a value takes part in further
     evaluations only until its noise `explains` its error; the noise of final outputs is then of no use. `samples` are
-    those of the first lanes.
+    those of the first lanes. With `ties`, one lane of `Ties` gives the noise: its RMS.
 
     Returns the noise in the value's units by execution, node and output, and that of each execution's final outputs.
     """
@@ -867,8 +879,8 @@ def total_noise(
     of_runs = [(samples or {}).get(run) or Samples((), (growth or {}).get(run)) for run in range(len(inputs))]
     taken = min((item.lanes for item in of_runs if item.lanes), default=0)
     settled: dict[tuple[int, str, int], Noise] = {}
-    for seeds in batches(start.graph, {name for _, name in names}, taken):
-        lanes, by_run = Lanes(start, seeds), defaultdict[int, set[str]](set)
+    for seeds in [[0]] if ties else batches(start.graph, {name for _, name in names}, taken):
+        lanes, by_run = Lanes(start, seeds, ties=ties), defaultdict[int, set[str]](set)
         series = Series(lanes)
         for run, name in names:
             by_run[run].add(name)
@@ -883,12 +895,13 @@ def total_noise(
         names -= {key[:2] for key in settled} - {key[:2] for key in set(errors or ()) - set(settled)}
         if errors is not None and not names:
             break
-    noises = {
-        (run, *key): larger(first.noise, last.noise)
-        for run, item in enumerate(of_runs)
-        for key, (first, last) in item.values.items()
-    }
-    outputs = [[larger(first.noise, last.noise) for first, last in item.outputs] for item in of_runs]
+
+    def noise(spreads: tuple[Spread, Spread]) -> Noise:
+        own, imposed = (Noise(item.rms if item.samples else NAN, MEASURED) if ties else item.noise for item in spreads)
+        return larger(own, imposed)
+
+    noises = {(run, *key): noise(both) for run, item in enumerate(of_runs) for key, both in item.values.items()}
+    outputs = [[*map(noise, item.outputs)] for item in of_runs]
     return noises | settled, outputs
 
 
@@ -914,6 +927,10 @@ def first_lanes(evaluator: Evaluator) -> Lanes:
     """An evaluator in the lanes that the values of all instructions need first."""
     graph = evaluator.graph
     return Lanes(evaluator, batches(graph, [node.name for node in graph.nodes if node.instruction >= 0])[0])
+
+
+def quantizes(graph: Graph) -> bool:
+    return any(is_quantize(node) for part in (graph, *graph.subgraphs.values()) for node in part.nodes)
 
 
 def _has_branches(graph: Graph) -> bool:

@@ -27,6 +27,13 @@ def test_a_random_program_is_left_alone(precision: str, tmp_path: Path) -> None:
     assert all(item.calm for item in said.values()), (seed, said)
 
 
+def test_a_value_between_two_steps_may_be_rounded_to_either(tmp_path: Path) -> None:
+    # A linear gives −99.4993 steps in float64. XNNPACK rounds it to −100, the reference to −99; integers follow.
+    said = random_programs.examine(720_034, tmp_path)
+    assert list(said) == list(WAYS)
+    assert all(item.calm for item in said.values()), said
+
+
 @pytest.mark.parametrize("count", [1, 6])
 def test_two_faults_are_both_named_and_nothing_else(count: int, tmp_path: Path) -> None:
     made = 0
