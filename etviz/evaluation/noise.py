@@ -896,12 +896,12 @@ def total_noise(
         if errors is not None and not names:
             break
 
-    def noise(spreads: tuple[Spread, Spread]) -> Noise:
+    def of_spreads(spreads: tuple[Spread, Spread]) -> Noise:
         own, imposed = (Noise(item.rms if item.samples else NAN, MEASURED) if ties else item.noise for item in spreads)
         return larger(own, imposed)
 
-    noises = {(run, *key): noise(both) for run, item in enumerate(of_runs) for key, both in item.values.items()}
-    outputs = [[*map(noise, item.outputs)] for item in of_runs]
+    noises = {(run, *key): of_spreads(both) for run, item in enumerate(of_runs) for key, both in item.values.items()}
+    outputs = [[*map(of_spreads, item.outputs)] for item in of_runs]
     return noises | settled, outputs
 
 
