@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from executorch.runtime import Runtime
 from rich.console import Console
 from rich.table import Table
 
@@ -51,6 +52,16 @@ def main() -> int:
         eager()
         table.add_row("eager model", *_measured(eager))
         table.add_row("runtime", *_measured(lambda: execute(folder / "model.pte", list(map(flatten, calls)))))
+        method: Any = Runtime.get().load_program(folder / "model.pte").load_method("forward")
+
+        def steps() -> None:
+            for call in map(flatten, calls):
+                method.execute(call)
+
+        steps()
+        table.add_row("runtime in this process", *_measured(steps))
+        with etviz.record_calls(Path(name) / "calls"):
+            table.add_row("… with its calls recorded", *_measured(steps))
         for what, given in (("all given", TOKENS), ("64 given, 64 chosen", TOKENS // 2)):
             run: list[Any] = []
 

@@ -45,9 +45,6 @@ LEFT_OUT: dict[str, dict[str, dict[str, str] | str]] = {
     "tests/browser/test_tokens.py": {
         "test_nothing_serious_keeps_anyone_out": {"dark": "light"},
     },
-    "tests/calls/test_call_file.py": {
-        "test_cost": "tests/calls/test_call_file.py::test_calls_of_the_runtime",
-    },
     "tests/calls/test_invariants.py": {
         "test_language_models": {
             "custom_portable": "quantized_cache",
@@ -239,7 +236,6 @@ LEFT_OUT: dict[str, dict[str, dict[str, str] | str]] = {
 }
 
 ONLY_THERE = {
-    "tests/calls/test_call_file.py::test_cost": "a recorded step takes a twentieth longer at most, measured on quiet cores",
     "tests/decoding/test_encoder.py::test_study_of_word_error_rate": (
         "a study with the task `wer`: its column, its statistics, the worst input and an input that is opened again"
     ),

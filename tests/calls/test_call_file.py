@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from executorch.runtime import Runtime
-from torch import nn
 
 import etviz
 from etviz.artifacts.call_file import FILE, Writer, read_calls
 from etviz.errors import ArtifactError, UsageError
-from etviz.pipeline.lower import lower
 from tests.calls.decoders import Decoder, driver, single_program
 from tests.cpp_runner import CppRunner
 from tests.shelf import Shelf
@@ -142,33 +139,13 @@ def test_load_takes_recorded_calls(tmp_path: Path) -> None:
         etviz.load(tmp_path / "etdump.etdp", calls=tmp_path / "calls", method="decode", **files)
 
 
-def test_cost(tmp_path: Path) -> None:
-    """Recording a step of a decoder of ten million weights takes less than a twentieth of the step."""
-
-    class Wide(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embed = nn.Embedding(64, 1024)
-            self.layers = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(10)])
-
-        def forward(self, tokens: torch.Tensor, input_pos: torch.Tensor) -> torch.Tensor:
-            return self.layers(self.embed(tokens)) + input_pos
-
-    pte = lower(Wide().eval(), (torch.tensor([[1]]), torch.tensor([0])), tmp_path, strict=False).pte
-    method = Runtime.get().load_program(pte).load_method("forward")
+def test_a_recorded_call_takes_few_bytes(decoder: Path, tmp_path: Path) -> None:
+    method = Runtime.get().load_program(decoder).load_method("forward")
     assert method is not None
-
-    def spent() -> float:
-        start = time.process_time()
-        for at in range(20):
-            method.execute((torch.tensor([[1]]), torch.tensor([at])))
-        return time.process_time() - start
-
-    spent()
-    plain = min(spent() for _ in range(3))
-    with etviz.record_calls(tmp_path / "calls"):
-        recorded = min(spent() for _ in range(3))
-    assert recorded < 1.05 * plain, (recorded, plain)
+    with etviz.record_calls(tmp_path / "calls") as recorder:
+        for at in range(60):
+            method.execute(driver([3], at % 4))
+    assert recorder.calls == 60
     assert (tmp_path / "calls" / FILE).stat().st_size < 60 * 100
 
 
