@@ -17,7 +17,7 @@ from etviz.evaluation import law as law_module
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.law import allowance, by_law, chance, in_order, independent, noise_of, sizes
 from etviz.evaluation.limits import Limits
-from etviz.evaluation.noise import DELTA, PASSES, Growth, Lanes, Rounding, Spread, propagated, total_noise
+from etviz.evaluation.noise import DELTA, PASSES, Growth, Lanes, Rounding, Spread, Ties, propagated, total_noise
 from etviz.evaluation.unpacked import largest_value
 from etviz.evaluation.values import flat_values
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
@@ -842,3 +842,13 @@ def test_allowances_are_quantiles_of_the_f_distribution(degrees: float) -> None:
     of_samples = 2 / degrees * below / -math.expm1(2 / degrees * math.log1p(-FALSE_ALARMS))
     assert allowance(degrees, 2) == pytest.approx(math.sqrt(of_samples) / THRESHOLD, rel=1e-9)
     assert chance(2) == pytest.approx(math.sqrt(-math.log(FALSE_ALARMS)), rel=1e-9)
+
+
+def test_ties_round_to_the_other_step_only_what_is_near_to_the_middle() -> None:
+    steps = torch.tensor([0.4990, 0.5010, -0.4990, 0.4970, 7.4993, 0.0, 3.0, math.inf, math.nan])
+    for step in (1.0, 0.25):
+        value = steps * step
+        moved = value + Ties(0).moves(value, step) * DELTA * step
+        other = torch.tensor([1.0, 0.0, -1.0, 0.0, 8.0, 0.0, 3.0, math.inf, math.nan])
+        torch.testing.assert_close((moved / step).round().float(), other, equal_nan=True)
+    assert bool((Ties(0).moves(torch.zeros(2), torch.tensor(0.0)) == 0).all())
