@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -170,16 +171,17 @@ def measure_totals(
             key = run, name, gap.source[1]
             errors[key] = max(errors.get(key, 0.0), gap.metrics["rmse"])
         noise, outputs = total_noise(fresh, inputs, names, growth, None if growth else errors, samples)
-        _set_totals(values, noise)
-        left = [item for item in values if _is_suspicious(item[2])]
-        if left and quantizes(fresh().graph):  # one flip of a rare tie may be all of an error
-            noise, others = total_noise(fresh, inputs, [(run, name) for run, name, _ in left], ties=True)
-            _set_totals(left, noise)
-            outputs = [[*map(larger, *both)] for both in zip(outputs, others, strict=True)]
     except EtvizError as error:
         for _, _, gap in values:
             gap.add_note(f"{_FAILED}{error}")
         return None
+    _set_totals(values, noise)
+    left = [item for item in values if _is_suspicious(item[2])]
+    if left and quantizes(fresh().graph):  # one flip of a rare tie may be all of an error
+        with suppress(EtvizError):  # an index may leave its range: then what was measured stands
+            noise, others = total_noise(fresh, inputs, [(run, name) for run, name, _ in left], ties=True)
+            _set_totals(left, noise)
+            outputs = [[*map(larger, *both)] for both in zip(outputs, others, strict=True)]
     return outputs
 
 
