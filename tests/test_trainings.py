@@ -19,7 +19,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 import etviz
 from etviz.errors import ArtifactError
 from etviz.pipeline.execute import execute
-from etviz.pipeline.lower import lower
+from etviz.pipeline.lower import Lowered, lower
 
 NAMES = {
     "etdump": "etdump.etdp",
@@ -106,6 +106,24 @@ class Static:
                 lowered = lower(self.model, self.inputs, folder, partitioner=[XnnpackPartitioner()])
             finally:
                 tensor.copy_(right)
+        return self._run(lowered, folder)
+
+    def load_with_grid(self, operator: str, place: int, change: float, folder: Path) -> tuple[etviz.Inspection, Any]:
+        """The run of a program with another scale (`place` 1) or zero point (2) of an operator's input.
+
+        Returns also what that was.
+        """
+        program = torch.export.export(self.model, self.inputs)
+        reader: Any = next(node for node in program.graph.nodes if node.name == operator)
+        right = reader.args[0].args[place]
+        for node in (reader.args[0], reader.args[0].args[0]):
+            node.update_arg(place, right * change if place == 1 else right + int(change))
+        program.graph_module.recompile()
+        lowered = lower(program, self.inputs, folder, partitioner=[XnnpackPartitioner()])
+        (folder / "model.etviz").unlink()  # it has the other grid
+        return self._run(lowered, folder), right
+
+    def _run(self, lowered: Lowered, folder: Path) -> etviz.Inspection:
         run = execute(lowered.pte, [self.inputs], workdir=folder)
         assert run.etdump is not None
         return etviz.load(
@@ -120,9 +138,12 @@ class Static:
 @pytest.fixture(scope="module")
 def static(tmp_path_factory: pytest.TempPathFactory) -> Static:
     torch.manual_seed(0)
-    inputs = (torch.randn(5, 6),)
+    return _quantized(Net(), (torch.randn(5, 6),), tmp_path_factory)
+
+
+def _quantized(net: nn.Module, inputs: tuple[Tensor, ...], tmp_path_factory: pytest.TempPathFactory) -> Static:
     prepared = prepare_pt2e(
-        torch.export.export(Net().eval(), inputs).module(),
+        torch.export.export(net.eval(), inputs).module(),
         XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True)),
     )
     prepared(*inputs)
@@ -149,6 +170,33 @@ def test_other_steps_of_a_weight_are_named_not_the_bias_that_is_counted_in_them(
     assert str(steps).startswith("_scale_0 is ×1.05, in whose steps first.bias is counted"), "its numbers are right"
     assert steps.rel_l2 == pytest.approx(0.05, rel=1e-4)
     assert "linear (another quantization of its filter)." in found.zoom(0).summary(), "the bias counts in these steps"
+
+
+def test_another_grid_of_an_activation_is_named_not_the_bias_that_is_counted_in_it(
+    static: Static, tmp_path: Path
+) -> None:
+    found, scale = static.load_with_grid("linear_1", 1, 1.3, tmp_path)
+    (grid,) = found.analysis.tables.constants
+    assert str(grid) == "the scale of relu is ×1.3"
+    assert grid.max_abs == pytest.approx(0.3 * scale, rel=1e-5)
+    assert "the .pte holds other quantization grids than the reference" in found.summary().lower()
+    assert "linear_1 (another quantization of its input1)" in found.zoom(found.worst(1).index[0]).summary()
+
+
+def test_another_zero_point_of_an_activation_is_named(static: Static, tmp_path: Path) -> None:
+    found, zero = static.load_with_grid("linear_1", 2, 5, tmp_path)
+    told = [str(item) for item in found.analysis.tables.constants]
+    assert told == [f"the zero point of relu is {zero + 5} instead of {zero}".replace("-", "−")]
+
+
+def test_other_steps_of_a_weight_without_a_bias_are_named(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    torch.manual_seed(0)
+    static = _quantized(nn.Sequential(nn.Linear(6, 8, bias=False)), (torch.randn(5, 6),), tmp_path_factory)
+    (steps,) = static.load_with("_scale_0", 1.05, tmp_path).analysis.tables.constants
+    assert steps.change == "_scale_0 is ×1.05"
+    assert steps.rel_l2 == pytest.approx(0.05, rel=1e-4)
 
 
 def test_elements_of_a_bias_that_are_rounded_otherwise_are_no_difference(static: Static, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from etviz.analysis.quantization import Quantization
 from etviz.analysis.row_tensors import RowTensors
 from etviz.analysis.rows import Rows
 from etviz.analysis.summary import BEYOND, Summary, row_of, summarize
-from etviz.comparison.constants import differing
+from etviz.comparison.constants import differing, kind_of
 from etviz.comparison.gap import CREATED, MISMATCH, NOT_COMPARED
 from etviz.comparison.input_checks import FIRST_FAR_OFF
 from etviz.graph.labels import describe_row
@@ -83,7 +83,7 @@ class Finder:
         if not len(tables):
             return None
         if constants := tables.constants:
-            text = f"The .pte holds other weights than the reference: {differing(constants)}."
+            text = f"The .pte holds other {kind_of(constants)} than the reference: {differing(constants)}."
             return Finding(row_of(tables.rows, constants) or 0, text, "bad")
         decision = self.decision()
         if decision.culprit is not None:

@@ -1,7 +1,7 @@
 """Constants of the `.pte` that differ from the reference's, recognized by content.
 
-A weight differs if the `.pte` lacks it, and has a similar or reordered constant that the reference lacks. A bias on
-fixed grids may be stored as whole multiples of the product of the input's and the weight's step.
+A weight differs if the `.pte` lacks it, and has a similar or reordered constant that the reference lacks. Fixed
+grids, and biases as whole multiples of the product of the input's and the weight's step, are XNNPACK's.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
+from etviz.artifacts.program.payload import Payload
+from etviz.artifacts.program.xnnpack_payload import unpack
 from etviz.errors import EtvizError
 from etviz.graph.ir import Ref
-from etviz.graph.labels import constant_names
-from etviz.graph.quantize_ops import converted, grid_arguments, is_conversion, is_dequantize
+from etviz.graph.labels import constant_names, row_name
+from etviz.graph.quantize_ops import converted, grid_arguments, grid_of, is_conversion, is_dequantize, is_quantize
 from etviz.graph.uses import Uses, only_moves
 from etviz.pairing.matched_constants import equal_bytes, in_place, stored
+from etviz.pipeline.xnnpack_values import PayloadValues
 from etviz.tensors.changes import describe_change, same_values
+from etviz.upstream.xnnpack import BACKEND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,7 +53,7 @@ _SAME: Final = 1e-6  # a step is a product of two float32 scales, which three ro
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A constant of the reference that differs in the program.
+    """A constant, or an activation's grid, of the reference that differs in the program.
 
     `rel_l2` is relative to the reference's L2 norm. `change` is a sentence (``row 17 of mlp.0.weight is ×−1``) or
     empty.
@@ -62,8 +66,11 @@ class Difference:
     rel_l2: float
     max_abs: float
     change: str = ""
+    is_grid: bool = False
 
     def __str__(self) -> str:
+        if self.is_grid:
+            return self.change
         share = (
             "every element" if self.differing == self.elements else f"{self.differing:,} of {self.elements:,} elements"
         )
@@ -76,8 +83,24 @@ class _Use:
     instruction: int
     inside: bool
     plain: bool
-    steps: tuple[float, float | str] | None = None
-    """Of a bias on fixed grids: the input's and the weight's step, or the constant that holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """A convolution or linear layer on fixed grids; constants by target, `given` is its quantized input.
+
+    `of_weight` may be the constant that holds the step.
+    """
+
+    given: str
+    weight: str
+    bias: str
+    of_input: float
+    of_weight: float | str
+
+    def steps(self, weights: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        own: Any = weights.get(self.of_weight, ()) if isinstance(self.of_weight, str) else self.of_weight
+        return torch.as_tensor(own).double().reshape(-1)
 
 
 class ComparingConstants:
@@ -120,6 +143,10 @@ def tells(tensor: torch.Tensor) -> bool:
     return int(tensor.unique().numel()) > _FEW_VALUES
 
 
+def kind_of(differences: Sequence[Difference]) -> str:
+    return "quantization grids" if all(item.is_grid for item in differences) else "weights"
+
+
 def differing(differences: Sequence[Difference]) -> str:
     if not differences:
         return ""
@@ -132,7 +159,6 @@ def compare_constants(
 ) -> list[Difference]:
     blobs = _Blobs(program, method)
     missing: dict[str, _Use] = {}
-    biases: list[_Use] = []
     for use in _uses(graph, -1):
         target = use.item.target
         tensor = in_place(weights, target) if target in weights else None
@@ -142,9 +168,7 @@ def compare_constants(
             continue
         if use.plain:
             missing.setdefault(target, use)
-        elif use.steps is not None:
-            biases.append(use)
-    differences, names = [], constant_names(graph)
+    differences, names = list[Difference](), constant_names(graph)
     sizes = Counter(_size(weights[target], anyhow=use.inside) for target, use in missing.items())
     for target, use in missing.items():
         tensor = weights[target]
@@ -153,56 +177,73 @@ def compare_constants(
             nearest = blobs.left(tensor, sizes[_size(tensor, anyhow=use.inside)], anyhow=use.inside)
         if nearest is not None:
             differences.append(_difference(names[target], use.instruction, tensor, nearest))
-    return differences + _differing_biases(blobs, biases, weights, names)
+    grids = list[Difference]()
+    for instruction, inner, payload in _quantized(program, method, graph):
+        with contextlib.suppress(EtvizError, ValueError, LookupError, OSError):  # of another version, or damaged
+            values = PayloadValues(inner, unpack(Payload(payload, program.named)))
+            differences += _differing_layers(values, inner, instruction, weights, names)
+            grids += _differing_grids(values, inner, instruction)
+    return [*{(item.instruction, item.name): item for item in (*differences, *grids)}.values()]
 
 
-def _differing_biases(
-    blobs: _Blobs, uses: Sequence[_Use], weights: Mapping[str, torch.Tensor], names: Mapping[str, str]
-) -> list[Difference]:
-    """Biases as whole multiples of a step: other roundings are the same, similar numbers and zeros are not.
+def _quantized(program: Program, method: str, graph: Graph) -> Iterator[tuple[int, Graph, memoryview]]:
+    for node in graph.nodes:
+        for branch in graph.branches(node):
+            yield from _quantized(program, method, branch)
+        inner = graph.inside(node)
+        payload = program.payload(method, node.instruction) if any(map(is_conversion, inner.nodes)) else None
+        if payload is not None and inner.backend_id == BACKEND:
+            yield node.instruction, inner, payload
 
-    Other multiples may be the same bias in other steps, which then differ.
-    """
-    expected: list[tuple[_Use, torch.Tensor, torch.Tensor]] = []
-    for use in uses:
-        bias, (of_input, of_weight) = weights[use.item.target], use.steps or (1.0, 1.0)
-        steps = torch.as_tensor(weights.get(of_weight, ()) if isinstance(of_weight, str) else of_weight).double()
-        if steps.numel() in (1, bias.numel()):
-            step = of_input * steps.reshape(-1)
-            whole = (bias.double() / step).round().clamp(-(2.0**31), 2.0**31 - 1).to(torch.int32)
-            if not blobs.take_rounded(whole):
-                expected.append((use, whole, step))
-    differences = []
-    for use, whole, step in expected:
-        bias = weights[use.item.target].double().reshape(-1)
-        if (item := _other_steps(blobs, use, step, weights, names)) is not None:
-            differences.append(item)
+
+def _differing_layers(
+    values: PayloadValues, inner: Graph, instruction: int, weights: Mapping[str, torch.Tensor], names: Mapping[str, str]
+) -> Iterator[Difference]:
+    """Steps of weights, and biases as whole multiples of the program's steps, where other roundings are the same."""
+    uses = Uses(inner)
+    for node in inner.nodes:
+        layer = _layer(uses, node)
+        ran = values.filter_scales(node.name) if layer is not None else None
+        own = layer.steps(weights) if layer is not None else torch.empty(0)
+        if layer is None or ran is None or ran.shape != own.shape:
             continue
-        other = blobs.nearest(whole, anyhow=True)
-        other = blobs.zeros(whole) if other is None else other
-        if other is not None:
-            name = names[use.item.target]
-            numbers = torch.where((other - whole).abs() <= 1, bias, other * step)
-            item = _difference(name, use.instruction, weights[use.item.target], numbers)
-            counted = f"{item.change or name}, counted in steps of its grid"
-            differences.append(replace(item, change=counted) if other.any() else item)
-    return differences
+        other = torch.from_numpy(ran.astype(np.float64)).nan_to_num(0.0, 0.0, 0.0)
+        bias, counts = weights.get(layer.bias), values.bias_counts(node.name)
+        if bias is not None and counts is not None and counts.size == bias.numel():
+            step = (values.grid(layer.given) or (layer.of_input,))[0] * other
+            numbers, plain = torch.from_numpy(counts.astype(np.float64)), bias.detach().double().reshape(-1)
+            whole = (plain / step).round().clamp(-(2.0**31), 2.0**31 - 1)
+            same = (numbers - whole).abs() <= 1 + _SAME * whole.abs()
+            if not same.all():
+                numbers = torch.where(same, plain, numbers * step)
+                yield _difference(names[layer.bias], instruction, bias, numbers)
+        other = torch.where((other - own).abs() <= _SAME * own, own, other)
+        if not torch.equal(other, own):
+            held, named = layer.of_weight, names.get(layer.weight, "the weight")
+            name = names[held] if isinstance(held, str) else f"the scale of {named}"
+            item = _difference(name, instruction, own, other)
+            counted = f", in whose steps {names[layer.bias]} is counted" if layer.bias else ""
+            yield replace(item, change=f"{item.change or name}{counted}")
 
 
-def _other_steps(
-    blobs: _Blobs, use: _Use, step: torch.Tensor, weights: Mapping[str, torch.Tensor], names: Mapping[str, str]
-) -> Difference | None:
-    bias, (of_input, of_weight) = weights[use.item.target].double().reshape(-1), use.steps or (1.0, 1.0)
-    if not isinstance(of_weight, str) or step.numel() != bias.numel():
-        return None
-    own = in_place(weights, of_weight)
-    steps = None if blobs.take(own, anyhow=use.inside) else blobs.take_counted(bias)
-    if steps is None:
-        return None
-    other = torch.where((steps / step - 1).abs() < _SAME, own.double().reshape(-1), steps / of_input)
-    item = _difference(names[of_weight], use.instruction, own, other)
-    counted = f"{item.change or item.name}, in whose steps {names[use.item.target]} is counted"
-    return replace(item, change=counted)
+def _differing_grids(values: PayloadValues, inner: Graph, instruction: int) -> Iterator[Difference]:
+    makers = {node.name: node for node in inner.nodes}
+    for node in inner.nodes:
+        grid, name = grid_of(node), node.name if is_quantize(node) else converted(node)
+        ran = values.grid(name)
+        if grid is None or ran is None or not isinstance(grid.scale, float):
+            continue
+        maker = makers.get(converted(makers[name]) if name in makers else name)
+        label = row_name("inner", maker.target, maker.origin, maker.module) if maker is not None else name
+        own, other = (
+            torch.tensor([scale], dtype=torch.float64).nan_to_num(0.0, 0.0, 0.0) for scale in (grid.scale, ran[0])
+        )
+        item = _difference(f"the scale of {label}", instruction, own, other)
+        changes = [item.change or f"{item.name} differs"] if item.rel_l2 > _SAME else []
+        if ran[1] != grid.zero_point:
+            changes.append(f"the zero point of {label} is {ran[1]} instead of {grid.zero_point}".replace("-", "−"))
+        if changes:
+            yield replace(item, name=label, change=" and ".join(changes), is_grid=True)
 
 
 def constants_of(
@@ -273,19 +314,16 @@ def _uses(graph: Graph, instruction: int) -> Iterator[_Use]:
             if name in constants and (at >= 0 or node.target == "delegate"):
                 plain = _is_plain(uses, node, constants[name], computed)
                 plain = plain and not (graph.backend_id and quantized and _is_bias(constants[name]))
-                steps = None if plain or not graph.backend_id else _steps(uses, node, name)
-                yield _Use(constants[name], at, bool(graph.backend_id), plain, steps)
+                yield _Use(constants[name], at, bool(graph.backend_id), plain)
 
 
-def _steps(uses: Uses, node: Node, name: str) -> tuple[float, float | str] | None:
+def _layer(uses: Uses, node: Node) -> _Layer | None:
     names = _OPERANDS.get(node.target.partition(".")[2].partition(".")[0], ())
     in_order = ("self", "mat1", "mat2") if "self" in names else names
     given = {**dict(zip(in_order, node.args, strict=False)), **node.kwargs}
     x, weight, bias = (given.get(argument) for argument in names) if names else (None, None, None)
-    if not isinstance(bias, Ref) or bias.name != name or uses.count(name) > 1:
-        return None
     targets = {item.name: item.target for item in uses.graph.inputs if item.kind == "constant"}
-    steps: list[Any] = []
+    read, steps = list[str](), list[Any]()
     for leaf in (x, weight):
         maker = uses.nodes.get(leaf.name) if isinstance(leaf, Ref) else None
         while maker is not None and only_moves(maker):
@@ -293,7 +331,11 @@ def _steps(uses: Uses, node: Node, name: str) -> tuple[float, float | str] | Non
         grid = grid_arguments(maker.target, maker.args, maker.kwargs) if maker and is_dequantize(maker) else None
         scale = grid.scale if grid is not None else None
         steps.append(targets.get(scale.name) if isinstance(scale, Ref) else scale)
-    return (steps[0], steps[1]) if isinstance(steps[0], float) and isinstance(steps[1], (float, str)) else None
+        read.append(converted(maker) if maker is not None else "")
+    if not isinstance(steps[0], float) or not isinstance(steps[1], (float, str)):
+        return None
+    own = targets.get(bias.name, "") if isinstance(bias, Ref) else ""
+    return _Layer(read[0], targets.get(read[1], ""), own, steps[0], steps[1])
 
 
 def _is_plain(uses: Uses, node: Node, item: Input, computed: set[str]) -> bool:
@@ -341,31 +383,6 @@ class _Blobs:
                     self._taken.add(at)
                     return True
         return False
-
-    def take_rounded(self, whole: torch.Tensor) -> bool:
-        """As `take` for int32 numbers that may be rounded to a neighbour."""
-        for at in self._by_size.get(whole.nbytes, ()):
-            if at not in self._taken and float((_numbers(self._datas[at], whole) - whole.double()).abs().max()) <= 1:
-                self._taken.add(at)
-                return True
-        return False
-
-    def take_counted(self, bias: torch.Tensor) -> torch.Tensor | None:
-        same = self._by_size.get(bias.numel() * 4, ())
-        free = [at for at in same if at not in self._taken][:_MOST_TRIALS]
-        counts = [torch.from_numpy(self._datas[at].view(np.int32).astype(np.float64)) for at in free]
-        for steps in [torch.from_numpy(self._datas[at].view(np.float32).astype(np.float64)) for at in free]:
-            if not steps.isfinite().all() or float(steps.min()) <= 0:
-                continue
-            for at, numbers in zip(free, counts, strict=True):
-                if numbers.any() and ((numbers * steps - bias).abs() <= steps * (0.5 + _SAME)).all():
-                    self._taken.add(at)
-                    return steps
-        return None
-
-    def zeros(self, like: torch.Tensor) -> torch.Tensor | None:
-        free = (self._datas[at] for at in self._by_size.get(like.nbytes, ()) if at not in self._taken)
-        return next((torch.zeros(like.numel(), dtype=torch.float64) for data in free if not data.any()), None)
 
     def _has_order(self, at: int, order: tuple[int, ...]) -> bool:
         return not order or at >= len(self._orders) or order in self._orders[at]

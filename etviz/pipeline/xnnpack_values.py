@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from etviz.artifacts.program.xnnpack_payload import INPUT, INSERTED, OUTPUT, Json, UnpackedPayload, tensors_of
 from etviz.errors import UsageError
 from etviz.graph.ir import Graph, Meta, Node
@@ -18,6 +20,7 @@ from etviz.graph.quantize_ops import DEQUANTIZE, QUANTIZE, chooses_grid, convers
 from etviz.graph.uses import item_of
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import torch
 
 
@@ -90,6 +93,7 @@ class PayloadValues:
     def __init__(self, graph: Graph, payload: UnpackedPayload) -> None:
         self._payload = payload
         self._tensors = {at: value["tensor_value"] for at, value in payload.tensors().items()}
+        self._grids = {at: value.get("quant_params") or {} for at, value in payload.tensors().items()}
         self._steps = [self._step(at) for at in range(len(payload.graph["xnodes"]))]
         self._handled: dict[int, set[str]] = {}
         for node in graph.nodes:
@@ -241,6 +245,31 @@ class PayloadValues:
                 turned = self._turned[held] if len(fits) > 1 else fits[0]
                 return None if self._tensors[held]["flags"] & INPUT else PayloadPlace(held, turned, before)
         return None
+
+    def grid(self, name: str) -> tuple[float, int] | None:
+        """Scale and zero point."""
+        grid = self._grids.get(self._ids.get(name, _NONE), {})
+        return (grid["scale"], grid["zero_point"]) if "zero_point" in grid else None
+
+    def filter_scales(self, name: str) -> npt.NDArray[np.float32] | None:
+        """One for all channels of an operator's weight, or one for each."""
+        value = self._argument(name, "filter_id")
+        grid = self._grids.get(value, {})
+        if "zero_point" in grid:
+            return np.array([grid["scale"]], "<f4")
+        content = self._payload.content(grid["scale_buffer_idx"]) if "channel_dim" in grid else b""
+        return np.frombuffer(content, "<f4") if content and len(content) % 4 == 0 else None
+
+    def bias_counts(self, name: str) -> npt.NDArray[np.int32] | None:
+        tensor = self._tensors.get(self._argument(name, "bias_id"), {})
+        content = self._payload.content(tensor["constant_buffer_idx"]) if tensor else b""
+        whole = content and len(content) % 4 == 0 and tensor["datatype"] not in _FLOATS
+        return np.frombuffer(content, "<i4") if whole else None
+
+    def _argument(self, name: str, argument: str) -> int:
+        value = self._ids.get(name)
+        step = next((step for step in self._steps if value in step.writes), None)
+        return self._payload.node(step.at)[1].get(argument, _NONE) if step is not None else _NONE
 
     def give_out(self, places: Sequence[PayloadPlace]) -> list[int]:
         graph = self._payload.graph

@@ -20,7 +20,7 @@ import torch
 
 from etviz.artifacts.program.held import Held, held_operators, is_readable
 from etviz.artifacts.program.program import read_program
-from etviz.comparison.constants import Difference, differing
+from etviz.comparison.constants import Difference, differing, kind_of
 from etviz.errors import UsageError
 from etviz.graph.exposure import Exposure, expose
 from etviz.graph.ir import Graph, Node, Ref
@@ -261,7 +261,7 @@ def _fidelity(
     if run.implementation:
         return False, deviation, _off_specification(piece, run, deviation)
     if constants and run.lowered:
-        cause = f"the program that ran has other weights than the reference: {differing(constants)}"
+        cause = f"the program that ran has other {kind_of(constants)} than the reference: {differing(constants)}"
     elif same:
         cause = f"returning the inner values changed how {piece.graph.backend_id} runs the operators"
     else:
