@@ -275,6 +275,27 @@ def test_no_operator_is_blamed_where_the_etrecord_has_other_sizes(tmp_path: Path
     assert set(found.gaps["reason"]) == {"the ETRecord is most likely that of another program"}
 
 
+@pytest.mark.parametrize("partitioner", [None, [XnnpackPartitioner()]], ids=["portable", "xnnpack"])
+def test_a_pte_tells_other_sizes_inside_delegates_too(tmp_path: Path, partitioner: Any) -> None:
+    """Inside a delegate no value is logged, but its payload knows the sizes of its layers."""
+    for width in (8, 12):
+        torch.manual_seed(width)
+        model = nn.Sequential(nn.Linear(6, width), nn.ReLU(), nn.Linear(width, 4)).eval()
+        etviz.debug(model, (torch.ones(3, 6),), partitioner=partitioner, workdir=tmp_path / str(width))
+        (tmp_path / str(width) / NAMES["record"]).unlink()
+    run: dict[str, Any] = {kind: tmp_path / "8" / NAMES[kind] for kind in ("etdump", "debug_buffer", "pte")}
+    sound = etviz.load(**run, etrecord=tmp_path / "8" / NAMES["etrecord"])
+    assert "matches the reference" in sound.summary()
+    found = etviz.load(**run, etrecord=tmp_path / "12" / NAMES["etrecord"])
+    assert found.first_divergence is None
+    verdict, *facts = found.summary().splitlines()
+    assert verdict.startswith("Final outputs were not compared: they most likely have another program's reference")
+    wide = r"\((?:3, 8|6, 8)\), its operator .*\((?:3, 12|6, 12)\)"
+    said = rf"Instruction 0 (\(\w+\)|has a layer that) gives the sizes {wide}.* in .*12/etrecord\.bin: most likely"
+    assert re.match(said, facts[-1]), facts
+    assert "pte=" not in facts[-1], "it was given"
+
+
 def test_other_sizes_with_the_same_results_are_no_reason_to_say_less(tmp_path: Path) -> None:
     """A cache of another size holds the same values; so does a row that is longer by zeros."""
 

@@ -216,7 +216,10 @@ def _agreement(known: pd.DataFrame) -> str:
 def _constants(gaps: pd.DataFrame, constants: Sequence[Difference]) -> Fact | None:
     if not constants:
         return None
-    hint = "The .pte holds other numbers than the reference, so every instruction that reads them differs."
+    hint = (
+        "The .pte holds other numbers than the reference, so every instruction that reads them differs: a pass changed "
+        "them, or the reference is another program's."
+    )
     more = "; ".join(str(item) for item in constants[1:6])
     text = f"differ from the reference's: {differing(constants)}"
     return Fact("Constants", text, "bad", row_of(gaps, constants), f"{hint} {more}".strip())

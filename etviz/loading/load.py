@@ -56,7 +56,7 @@ _ALIEN: Final = "most likely have another program's reference"
 _OTHERS: Final = "the ETRecord is most likely that of another program"
 _OTHER_PROGRAM: Final = (
     "{} in {}: most likely that is the ETRecord of another program, or a pass changed the operator after it was "
-    "written. Give the ETRecord of the program that ran, or the program too (pte=)."
+    "written. Give the ETRecord of the program that ran{}."
 )
 _DISTORTED: Final = 1.2
 
@@ -168,7 +168,9 @@ def _without_culprits(paired: Paired, compared: Compared) -> Compared:
         forget(comparison, _OTHERS)
         comparison.undetermined = _ALIEN
     notes = (note for note in compared.notes if not note.startswith(FIRST_FAR_OFF))
-    said = _OTHER_PROGRAM.format(f"{sizes[0].upper()}{sizes[1:]}", paired.artifacts.named["etrecord"])
+    named = paired.artifacts.named
+    more = "" if "pte" in named else ", or the program too (pte=)"
+    said = _OTHER_PROGRAM.format(f"{sizes[0].upper()}{sizes[1:]}", named["etrecord"], more)
     return replace(compared, notes=(said, *notes))
 
 

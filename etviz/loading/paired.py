@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from etviz.artifacts import known_files
 from etviz.artifacts.etdump.lost_values import restore_lost_values
-from etviz.artifacts.program.xnnpack_payload import origins
+from etviz.artifacts.program.xnnpack_payload import layers, origins
 from etviz.artifacts.record.record_file import LISTINGS, REFUSALS
 from etviz.errors import ArtifactError, PairingError
 from etviz.graph.delegation import Delegation, count_nodes
@@ -17,7 +17,7 @@ from etviz.graph.listing import format_delegated_graph
 from etviz.graph.lowered import as_lowered
 from etviz.graph.quantize_ops import is_conversion
 from etviz.pairing.derive import derive
-from etviz.pairing.handles import agreement, other_sizes
+from etviz.pairing.handles import agreement, other_layers, other_sizes
 from etviz.pairing.matched_constants import match_constants
 from etviz.pairing.rebuild import InconsistentError, is_complete, rebuild
 from etviz.pairing.same_program import (
@@ -92,12 +92,14 @@ class Paired:
         )
 
     def other_sizes(self) -> str:
-        """Sizes that the ETRecord contradicts, unless a pass changed the operator after it was written."""
-        etrecord = self.artifacts.etrecord
-        if self.edge is None or self.pairing != HANDLES or etrecord is None:
+        """Sizes that the ETRecord contradicts, unless a pass changed them later."""
+        etrecord, program = self.artifacts.etrecord, self.artifacts.program
+        if self.edge is None or etrecord is None:
             return ""
         edge, handles = self.edge, etrecord.debug_handles(self.method)
-        return next(filter(None, (other_sizes(edge, handles, block) for _, block in self.executions)), "")
+        kernels = (other_sizes(edge, handles, block) for _, block in self.executions)
+        inside = layers(program, program.method(self.method)) if program is not None else ()
+        return next(filter(None, kernels), "") or other_layers(edge, inside)
 
     def shared_state(self) -> list[str]:
         """Buffers that another method has at the same place too.

@@ -11,6 +11,7 @@ another group, both are cut out together and share the introduced error.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -139,6 +140,21 @@ def agreement(edge: Graph, handles: Mapping[int, tuple[int, ...]], block: RunBlo
     """Number of kernels that fit an operator of their handles by name and shapes."""
     called = _called(edge, handles, block)
     return sum(any(_fits_logged(node.outputs, refs) for node in named) for _, named, refs in called)
+
+
+def other_layers(edge: Graph, layers: Iterable[tuple[int, int, tuple[int, ...]]]) -> str:
+    """For layers inside delegates."""
+    shapes: dict[int, list[Sequence[Any]]] = {}
+    for node in operators(edge.nodes):
+        for handle in node.handles:
+            shapes.setdefault(handle, []).extend((None,) if meta is None else meta.shape for meta in node.outputs)
+    for at, handle, sizes in layers:
+        own = shapes.get(handle, [])
+        fixed = own and all(isinstance(size, int) for shape in own for size in shape)
+        if fixed and math.prod(sizes) not in map(math.prod, own):
+            said = " or ".join(dict.fromkeys(str(tuple(shape)) for shape in own))
+            return f"instruction {at} has a layer that gives the sizes {sizes}, its operator {said}"
+    return ""
 
 
 def other_sizes(edge: Graph, handles: Mapping[int, tuple[int, ...]], block: RunBlock) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import re
@@ -98,16 +99,33 @@ def unpack(payload: Payload) -> UnpackedPayload:
 
 def origins(program: Program, method: Method, call: Instruction) -> list[Origin]:
     """By output of a delegate call; empty if the payload can't be read."""
-    data = program.payload(method.name, call.index)
-    if data is None or method.backend(call) != xnnpack.BACKEND:
-        return []
     try:
-        unpacked = unpack(Payload(data, program.named))
+        unpacked = _of_call(program, method, call)
         given = _externals(unpacked, OUTPUT)
         of_outputs = [_origin(unpacked, given[len(call.inputs) + at]["id_out"]) for at in range(len(call.outputs))]
     except (ArtifactError, ValueError, LookupError, OSError):
         return []
     return of_outputs if all(at < len(call.inputs) for origin in of_outputs for at in origin.inputs) else []
+
+
+def layers(program: Program, method: Method) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """Instruction, debug handle, output sizes."""
+    for call in method.instructions:
+        with contextlib.suppress(ArtifactError, ValueError, LookupError, OSError):
+            unpacked = _of_call(program, method, call)
+            values = unpacked.tensors()
+            for at, node in enumerate(unpacked.graph["xnodes"]):
+                arguments = unpacked.node(at)[1]
+                if "filter_id" in arguments and node["debug_handle"] != INSERTED:
+                    sizes = values[arguments["output_id"]]["tensor_value"]["dims"]
+                    yield call.index, node["debug_handle"], tuple(sizes)
+
+
+def _of_call(program: Program, method: Method, call: Instruction) -> UnpackedPayload:
+    data = program.payload(method.name, call.index) if call.kind == "delegate" else None
+    if data is None or method.backend(call) != xnnpack.BACKEND:
+        raise LookupError
+    return unpack(Payload(data, program.named))
 
 
 def _externals(unpacked: UnpackedPayload, flag: int) -> dict[int, Json]:
