@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
 import logging
 import os
 import re
+import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,7 +23,7 @@ from etviz.artifacts.etdump.etdump import ETDump, read_etdump
 from etviz.artifacts.files import PathLike, room_for, whole_files
 from etviz.artifacts.known_files import identity, is_known, note_written
 from etviz.artifacts.program.logged import debug_buffer_bytes
-from etviz.artifacts.program.program import read_program
+from etviz.artifacts.program.program import place_of_length, read_program
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ExecutionError, UsageError, checked
 from etviz.pipeline.interpreters import how_to_run
@@ -35,18 +38,20 @@ _TIMED: Final = 0.5
 _MOST_TIMED: Final = 10
 _LONGEST: Final = 5.0
 """Seconds of an execution from which it is not run again."""
+_LONGEST_SEARCH: Final = 60.0
 _SMALLEST_BUFFER: Final = 64 << 10
 _LARGEST_BUFFER: Final = 64 << 30
 _UNTRACED: Final = (
     "The runtime wrote no ETDump: that executorch was built without event tracing, as wheels older than 1.5 are"
 )
 _LACKING: Final = re.compile(r"Backend (\w+) is not registered")
+_CRASHES: Final = tuple(-getattr(signal, name, 0) for name in ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"))
 _OVERFLOW: Final = ("buffer_data_sink", "debug buffer")
 
 
 @dataclass(frozen=True, slots=True)
 class ChildRun:
-    """`outputs` and `seconds` are by execution; files are None if not asked for."""
+    """`outputs` and `seconds` are by execution; unwanted files are None."""
 
     outputs: list[list[Any]]
     etdump: Path | None = None
@@ -126,7 +131,7 @@ def time_again(
     timeout: float | None,
     data: PathLike | None,
 ) -> Path | None:
-    """A debug buffer takes time to write, so this run has none.
+    """This run has no debug buffer, which takes time.
 
     One execution is repeated for half a second, up to ten times; several are run once.
     """
@@ -193,10 +198,46 @@ def _run(
             problem = f"The runtime here has no {lacking}, to which {request['pte']} delegates; {how_to_run(lacking)}"
             raise ExecutionError(problem, error.exit_status) from None
         if not _overflowed(error):
+            if error.exit_status in _CRASHES and (where := _crashing_instruction(worker, request, scratch, cancel)):
+                raise ExecutionError(f"{error.problem} {where}", error.exit_status, error.last_lines) from None
             raise
         problem = "The debug buffer was too small and the runtime aborted; give a larger debug_buffer_size="
         raise ExecutionError(problem, error.exit_status, error.last_lines) from None
     return torch.load(outputs, weights_only=True), tuple(answer.get("seconds", ()))
+
+
+def _crashing_instruction(
+    worker: Worker, request: dict[str, Any], scratch: Path, cancel: threading.Event | None
+) -> str:
+    method, copy = read_program(request["pte"]).method(request["method"]), scratch / "cut.pte"
+    calls = [item for item in method.instructions if item.chain == 0]
+    shutil.copyfile(request["pte"], copy)
+    place, end = place_of_length(copy, method.name), time.monotonic() + _LONGEST_SEARCH
+    plain = {name: request[name] for name in request.keys() - {"etdump", "debug_buffer"}} | {"pte": str(copy)}
+    searching = Worker() if worker is WORKER else worker  # its children end with the search
+
+    def crashes(length: int) -> bool:
+        with copy.open("r+b") as file:
+            file.seek(place)
+            file.write(length.to_bytes(4, "little"))
+        try:
+            searching.run(plain, max(end - time.monotonic(), 0.0), cancel=cancel)
+        except ExecutionError as error:
+            if error.exit_status is None:  # too slow, or cancelled
+                raise
+            return error.exit_status in _CRASHES
+        return False
+
+    try:
+        length = bisect.bisect_left(range(len(calls) + 1), x=True, key=crashes)
+    except ExecutionError:
+        return ""
+    finally:
+        searching.stop()
+    if not 0 < length <= len(calls):
+        return ""
+    call = calls[length - 1]
+    return f"in instruction {call.index} ({call.operator or method.backend(call) or call.kind})"
 
 
 def _lacking(error: ExecutionError) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import shutil
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from executorch.runtime import Runtime, Verification
+from torch import nn
 
 import etviz
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
@@ -152,6 +154,29 @@ def test_an_abort_for_another_reason_is_not_tried_again(
     with pytest.raises(ExecutionError):
         execute(executed("counter").path("pte"), [[torch.zeros(3, 4)]], workdir=tmp_path)
     assert len(attempts) == 1
+
+
+class Looked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.ones(10, 16, dtype=torch.int8))
+        self.register_buffer("scales", torch.ones(10))
+
+    def forward(self, at: torch.Tensor) -> torch.Tensor:
+        rows = torch.ops.quantized_decomposed.embedding_byte.default(self.table, self.scales, None, -128, 127, at + 1)
+        return rows * 2
+
+
+def test_a_kernel_that_ends_the_process_is_named(tmp_path: Path) -> None:
+    """Its runtime writes no ETDump, so the program is cut until it does not crash."""
+    importlib.import_module("executorch.exir.passes._quant_patterns_and_replacements")  # registers the operator
+    etviz.debug(Looked(), (torch.tensor([1, 2]),), workdir=tmp_path)
+    says = (
+        r"SIGABRT in instruction 1 \(quantized_decomposed::embedding_byte\.out\)\. Its last lines:\n.*index 10 must be"
+    )
+    with pytest.raises(ExecutionError, match=says) as found:
+        execute(tmp_path / "model.pte", [[torch.tensor([1, 9])]])
+    assert found.value.exit_status == -signal.SIGABRT
 
 
 def test_time_limit(executed: Callable[[str], Executed], tmp_path: Path) -> None:

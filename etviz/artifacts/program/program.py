@@ -255,6 +255,14 @@ def parse_program(data: memoryview, path: str) -> Program:
     return Program(path, methods, constants, named, tuple(segments), inline)
 
 
+def place_of_length(path: PathLike, method: str) -> int:
+    """Byte position of a method's number of instructions."""
+    data = memoryview(open_artifact(path, "an ExecuTorch program", _ADVICE))
+    plans = FlatBuffer(data[: _extent(data, os.fspath(path))[0]], os.fspath(path), "program", _ADVICE).root().vectors(1)
+    plan = plans.tables().take(np.array([plans.tables().strings(0).tolist().index(method)]))
+    return int(plan.vectors(5).tables().vectors(2).start[0]) - 4
+
+
 def _segments(root: FlatTables, data: memoryview) -> list[memoryview]:
     tables = root.vectors(4).tables()
     pairs = zip(tables.scalar(0, "<u8").tolist(), tables.scalar(1, "<u8").tolist(), strict=True)
@@ -464,7 +472,7 @@ _WRITE_BACK: Final = "aten::copy_"
 
 
 def written_in_place(operator: str, args: Sequence[int]) -> list[int]:
-    """Arguments of a kernel call that it writes in place: buffers."""
+    """Arguments that a kernel writes in place: buffers."""
     if operator == _WRITE_BACK:
         return list(args[:1])
     known = LANGUAGE_OPERATORS.get(f"{operator.partition('.')[0].replace('::', '.')}.default")
