@@ -195,7 +195,7 @@ def test_other_steps_of_a_weight_without_a_bias_are_named(
     torch.manual_seed(0)
     static = _quantized(nn.Sequential(nn.Linear(6, 8, bias=False)), (torch.randn(5, 6),), tmp_path_factory)
     (steps,) = static.load_with("_scale_0", 1.05, tmp_path).analysis.tables.constants
-    assert steps.change == "_scale_0 is ×1.05"
+    assert steps.change == "_scale_0 is ×1.05, in whose steps 0.weight is counted"
     assert steps.rel_l2 == pytest.approx(0.05, rel=1e-4)
 
 

@@ -219,11 +219,12 @@ def _differing_layers(
                 yield _difference(names[layer.bias], instruction, bias, numbers)
         other = torch.where((other - own).abs() <= _SAME * own, own, other)
         if not torch.equal(other, own):
-            held, named = layer.of_weight, names.get(layer.weight, "the weight")
-            name = names[held] if isinstance(held, str) else f"the scale of {named}"
+            held, weight = layer.of_weight, names.get(layer.weight, "the weight")
+            name = names[held] if isinstance(held, str) else f"the scale of {weight}"
             item = _difference(name, instruction, own, other)
-            counted = f", in whose steps {names[layer.bias]} is counted" if layer.bias else ""
-            yield replace(item, change=f"{item.change or name}{counted}")
+            counted = names.get(layer.bias, weight if isinstance(held, str) else "")
+            steps = f", in whose steps {counted} is counted" if counted else ""
+            yield replace(item, change=f"{item.change or name}{steps}")
 
 
 def _differing_grids(values: PayloadValues, inner: Graph, instruction: int) -> Iterator[Difference]:
