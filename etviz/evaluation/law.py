@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     Family = Callable[[Sequence[Any], Sequence[Any], Call, str], Sizes]
 
 _PART: Final = 1e-6
-"""Relative step of the finite differences: about the cube root of float64's precision, where their error is least."""
+"""Relative step of the finite differences: about the cube root of float64's precision."""
 _MOST_TERMS: Final = 1 << 22  # products to round one by one
 _EQUAL: Final = math.sqrt(4 / 45)
 """Size of a sum of equal terms over ``K·|v|``: ``√(1/12 · (1 + 1/16 + 1/256 + …))``."""
@@ -112,7 +112,7 @@ def only_picks(node: Node) -> bool:
 def sizes(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any, call: Call) -> Sizes:
     """The size S of the law for each output of an operator.
 
-    `call` calls an operator by target, arguments and keyword arguments. Each size broadcasts to its output's shape, in
+    `call` calls an operator by target and arguments. Each size broadcasts to its output's shape, in
     float32 or float64; it is None where nothing is rounded.
     """
     values = flat_values(value)
@@ -143,7 +143,7 @@ def _finite(size: torch.Tensor | None, value: Any) -> torch.Tensor | None:
 
 
 def _wide(value: torch.Tensor) -> torch.Tensor:
-    """A tensor in float32 or float64: the squares of 16-bit numbers leave their range."""
+    """In float32 or float64: squares of 16-bit numbers leave their range."""
     return value.to(torch.promote_types(value.dtype, torch.float32))
 
 
@@ -207,6 +207,13 @@ def in_order(terms: torch.Tensor, unit: float = EPS["float32"]) -> torch.Tensor:
     return torch.maximum(size, (_on_grids(terms, unit).sum(-1) * 2 / unit).square())
 
 
+def _is_exact(terms: torch.Tensor, unit: float) -> torch.Tensor:
+    """By row: partial sums are whole multiples of one spacing."""
+    total = terms.abs().sum(-1, keepdim=True)
+    step = torch.exp2(torch.log2(total).floor()) * unit
+    return ((total == 0) | (torch.frac(terms / step) == 0)).all(-1)
+
+
 def _on_grids(terms: torch.Tensor, unit: float) -> torch.Tensor:
     """Each term's error when it is rounded to the spacing of numbers at the partial sum."""
     partial = terms.cumsum(-1)
@@ -255,7 +262,8 @@ def _rows(x: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
 
 
 def _sum(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    return [in_order(_rows(args[0], _axes(args)), _unit(values[0])).sqrt().reshape(values[0].shape)]
+    rows, unit = _rows(args[0], _axes(args)), _unit(values[0])
+    return [in_order(rows, unit).sqrt().where(~_is_exact(rows, unit), 0.0).reshape(values[0].shape)]
 
 
 def _mean(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
@@ -294,7 +302,8 @@ def _running(args: Sequence[Any], values: Sequence[Any], call: Call, target: str
     size = (x.cumsum(dim).square().cumsum(dim) / 3).sqrt()
     unit = _unit(values[0])
     errors = _on_grids(x.movedim(dim, -1), unit).cumsum(-1).movedim(-1, dim)
-    return [torch.maximum(size, errors.abs() * 2 / unit)]
+    rounds = ~_is_exact(x.movedim(dim, -1), unit).unsqueeze(dim)
+    return [torch.maximum(size, errors.abs() * 2 / unit).where(rounds, 0.0)]
 
 
 def _product_of(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:

@@ -131,7 +131,7 @@ def time_again(
     timeout: float | None,
     data: PathLike | None,
 ) -> Path | None:
-    """This run has no debug buffer, which takes time.
+    """Runs without a debug buffer, which takes time.
 
     One execution is repeated for half a second, up to ten times; several are run once.
     """

@@ -284,6 +284,21 @@ def test_the_tail_of_a_gelu_has_the_rounding_of_a_number_near_one(approximate: s
     assert error < law("aten.gelu.default", x, approximate=approximate) < 4 * error
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("target", "arguments"), [("sum.dim_IntList", [[1]]), ("cumsum.default", [1])])
+def test_sums_of_whole_multiples_of_one_step_do_not_round(
+    dtype: torch.dtype, target: str, arguments: list[Any]
+) -> None:
+    """Positions are running sums of a mask; one rounding and a cast to integers would take the next position's row."""
+    eps = torch.finfo(dtype).eps
+    mask = torch.ones(2, int(1 / eps) + 1, dtype=dtype)[:, :300] * 0.375
+    assert law(f"aten.{target}", mask[:, : int(1 / eps) // 2], *arguments) == 0.0
+    assert law(f"aten.{target}", torch.zeros(2, 5, dtype=dtype), *arguments) == 0.0
+    assert law(f"aten.{target}", torch.tensor([[1.0, eps / 4]], dtype=dtype), *arguments) > 0.0
+    assert law(f"aten.{target}", torch.tensor([[1.0, 1.0, 2 * eps]], dtype=dtype), *arguments) == 0.0
+    assert law(f"aten.{target}", torch.tensor([[1.0, 1.0, 2.0, 2 * eps]], dtype=dtype), *arguments) > 0.0
+
+
 def test_integers_and_booleans_never_round() -> None:
     x = normal(64)
     assert law("aten.argmax.default", x) == law("aten.gt.Tensor", x, normal(64, seed=1)) == 0.0
