@@ -108,15 +108,18 @@ class Static:
                 tensor.copy_(right)
         return self._run(lowered, folder)
 
-    def load_with_grid(self, operator: str, place: int, change: float, folder: Path) -> tuple[etviz.Inspection, Any]:
-        """The run of a program with another scale (`place` 1) or zero point (2) of an operator's input.
+    def load_with_grid(
+        self, operator: str, place: int, change: float, folder: Path, argument: int = 0
+    ) -> tuple[etviz.Inspection, Any]:
+        """The run of a program with another scale (`place` 1) or zero point (2) of an operator's argument.
 
         Returns also what that was.
         """
         program = torch.export.export(self.model, self.inputs)
         reader: Any = next(node for node in program.graph.nodes if node.name == operator)
-        right = reader.args[0].args[place]
-        for node in (reader.args[0], reader.args[0].args[0]):
+        dequantize = reader.args[argument]
+        right = dequantize.args[place]
+        for node in (dequantize, dequantize.args[0]) if dequantize.args[0].op == "call_function" else (dequantize,):
             node.update_arg(place, right * change if place == 1 else right + int(change))
         program.graph_module.recompile()
         lowered = lower(program, self.inputs, folder, partitioner=[XnnpackPartitioner()])
@@ -187,6 +190,22 @@ def test_another_zero_point_of_an_activation_is_named(static: Static, tmp_path: 
     found, zero = static.load_with_grid("linear_1", 2, 5, tmp_path)
     told = [str(item) for item in found.analysis.tables.constants]
     assert told == [f"the zero point of relu is {zero + 5} instead of {zero}".replace("-", "−")]
+
+
+class Shifted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.randn(5, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.shift
+
+
+def test_another_grid_of_a_constant_is_named(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    torch.manual_seed(0)
+    static = _quantized(Shifted(), (torch.randn(5, 6),), tmp_path_factory)
+    found, _ = static.load_with_grid("add", 1, 1.3, tmp_path, argument=1)
+    assert [str(item) for item in found.analysis.tables.constants] == ["the scale of _frozen_param0 is ×1.3"]
 
 
 def test_other_steps_of_a_weight_without_a_bias_are_named(

@@ -178,22 +178,26 @@ def compare_constants(
         if nearest is not None:
             differences.append(_difference(names[target], use.instruction, tensor, nearest))
     grids = list[Difference]()
-    for instruction, inner, payload in _quantized(program, method, graph):
+    for node, inner, payload, read in _quantized(program, method, graph):
         with contextlib.suppress(EtvizError, ValueError, LookupError, OSError):  # of another version, or damaged
             values = PayloadValues(inner, unpack(Payload(payload, program.named)))
-            differences += _differing_layers(values, inner, instruction, weights, names)
-            grids += _differing_grids(values, inner, instruction)
+            differences += _differing_layers(values, inner, node.instruction, weights, names)
+            grids += _differing_grids(values, inner, node.instruction, {item: names[read[item]] for item in read})
     return [*{(item.instruction, item.name): item for item in (*differences, *grids)}.values()]
 
 
-def _quantized(program: Program, method: str, graph: Graph) -> Iterator[tuple[int, Graph, memoryview]]:
+def _quantized(program: Program, method: str, graph: Graph) -> Iterator[tuple[Node, Graph, memoryview, dict[str, str]]]:
+    # the last is the constants that a delegate takes as inputs, by target
+    constants = {item.name: item.target for item in graph.inputs if item.kind == "constant"}
     for node in graph.nodes:
         for branch in graph.branches(node):
             yield from _quantized(program, method, branch)
         inner = graph.inside(node)
         payload = program.payload(method, node.instruction) if any(map(is_conversion, inner.nodes)) else None
         if payload is not None and inner.backend_id == BACKEND:
-            yield node.instruction, inner, payload
+            given = zip(inner.user_inputs(), node.args, strict=False)
+            read = {item.name: leaf.name for item, leaf in given if isinstance(leaf, Ref)}
+            yield node, inner, payload, {name: constants[own] for name, own in read.items() if own in constants}
 
 
 def _differing_layers(
@@ -227,7 +231,9 @@ def _differing_layers(
             yield replace(item, change=f"{item.change or name}{steps}")
 
 
-def _differing_grids(values: PayloadValues, inner: Graph, instruction: int) -> Iterator[Difference]:
+def _differing_grids(
+    values: PayloadValues, inner: Graph, instruction: int, given: Mapping[str, str]
+) -> Iterator[Difference]:
     makers = {node.name: node for node in inner.nodes}
     for node in inner.nodes:
         grid, name = grid_of(node), node.name if is_quantize(node) else converted(node)
@@ -235,7 +241,7 @@ def _differing_grids(values: PayloadValues, inner: Graph, instruction: int) -> I
         if grid is None or ran is None or not isinstance(grid.scale, float):
             continue
         maker = makers.get(converted(makers[name]) if name in makers else name)
-        label = row_name("inner", maker.target, maker.origin, maker.module) if maker is not None else name
+        label = given.get(name, name) if maker is None else row_name("inner", maker.target, maker.origin, maker.module)
         own, other = (
             torch.tensor([scale], dtype=torch.float64).nan_to_num(0.0, 0.0, 0.0) for scale in (grid.scale, ran[0])
         )
