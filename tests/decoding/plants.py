@@ -17,55 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from torch import nn
 
 import etviz
-from etviz.pipeline.lower import lower
 from etviz.tensors.metrics import THRESHOLD
-from tests.decoding.trained import ROOM, Characters, call, module, prompts
-from tests.language.programs import RECIPES
+from tests.decoding.trained import ROOM, Characters, call, module, program, prompts
 from tests.shelf import Shelf
 
 Patch = Callable[[Any], tuple[torch.Tensor, torch.Tensor]]
-
-
-class Gained(nn.Module):
-    """A cache whose keys and values are multiplied by a table at each position."""
-
-    keys: torch.Tensor
-    values: torch.Tensor
-
-    def __init__(self, inner: Any, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.inner = inner
-        for name in ("keys", "values"):
-            self.register_buffer(name, (1 + 0.02 * torch.randn(ROOM)).to(dtype))
-
-    def update(
-        self, input_pos: torch.Tensor, k_val: torch.Tensor, v_val: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        keys, values = (table[input_pos][:, None] for table in (self.keys, self.values))
-        inner: Any = self.inner
-        return inner.update(input_pos, k_val * keys, v_val * values)
-
-
-def gained(shelf: Shelf, name: str) -> Any:
-    """A trained model whose caches have tables of gains."""
-    model: Any = module(shelf, name)
-    torch.manual_seed(1)
-    for layer in model.layers:
-        layer.attention.kv_cache = Gained(layer.attention.kv_cache, RECIPES[name].dtype)
-    return model
-
-
-def lowered(shelf: Shelf, name: str) -> Path:
-    """The folder of such a program, made once."""
-
-    def make(folder: Path) -> None:
-        lower(gained(shelf, name), call([1], 0), folder, partitioner=[XnnpackPartitioner()], strict=False)
-
-    return shelf.folder(f"gained-{name}", make)
 
 
 @dataclass(frozen=True)
@@ -163,7 +121,7 @@ MORE: dict[str, Plant] = {
 
 def felt(shelf: Shelf, name: str, plant: Plant, run: etviz.Decode) -> int | None:
     """The first call whose logits the plant changes, in the eager model, by more than the run's noise explains."""
-    model = gained(shelf, name)
+    model = module(shelf, name)
 
     def logits() -> torch.Tensor:
         fresh = copy.deepcopy(model)
@@ -184,13 +142,13 @@ def _bytes(tensor: torch.Tensor) -> bytes:
 
 def planted(shelf: Shelf, name: str, plant: Plant, folder: Path) -> Path:
     """The folder of the right program's ETRecord and the wrong program."""
-    right = lowered(shelf, name)
+    right = program(shelf, name)
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(right / "etrecord.bin", folder)
-    was, wrong = plant.patch(gained(shelf, name))
-    program = (right / "model.pte").read_bytes()
-    assert _bytes(was) in program
-    (folder / "model.pte").write_bytes(program.replace(_bytes(was), _bytes(wrong)))
+    was, wrong = plant.patch(module(shelf, name))
+    content = (right / "model.pte").read_bytes()
+    assert _bytes(was) in content
+    (folder / "model.pte").write_bytes(content.replace(_bytes(was), _bytes(wrong)))
     return folder
 
 
@@ -201,7 +159,7 @@ def _say(line: str) -> None:
 
 def correct(shelf: Shelf, name: str, count: int = 20, steps: int = 64) -> None:
     """Flips of a correct program, and how noise explains them."""
-    run = etviz.decode(lowered(shelf, name), prompts(count), tokenizer=Characters(), steps=steps)
+    run = etviz.decode(program(shelf, name), prompts(count), tokenizer=Characters(), steps=steps)
     found, flips = run.steps, run.steps[~run.steps["agrees"]]
     faults = flips[~flips["explained"].fillna(value=False).astype(bool)]
     ratio: npt.NDArray[np.float64] = (found["margin_shift"].abs() / found["margin_noise"]).to_numpy()
@@ -240,7 +198,7 @@ def main(root: Path, *wanted: str) -> None:
     """Print the tables: of correct programs by name, and of planted faults by ``planted:NAME``."""
     etviz.options.isolation = "never"
     shelf = Shelf(root)
-    for item in wanted or ("custom", "custom_bf16", "custom_8da4w", "planted:custom", "planted:custom_8da4w"):
+    for item in wanted or ("custom", "gained_bf16", "gained_8da4w", "planted:custom", "planted:gained_8da4w"):
         kind, _, name = item.rpartition(":")
         if kind:
             faults(shelf, name, root)

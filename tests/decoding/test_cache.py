@@ -61,7 +61,7 @@ def test_a_later_step_is_traced_to_the_entry_and_proved(run: etviz.Decode) -> No
 @pytest.mark.parametrize("step", [2, 16])
 def test_a_weak_fault_is_not_outweighed_by_noise(shelf: Shelf, tmp_path: Path, step: int) -> None:
     """Half as large keys change the logits of 8da4w by little, and its noise has larger shares in the margin."""
-    folder = planted(shelf, "custom_8da4w", cached("keys", 0, step, 0.5), tmp_path / "planted")
+    folder = planted(shelf, "gained_8da4w", cached("keys", 0, step, 0.5), tmp_path / "planted")
     run = etviz.decode(folder, prompts(2)[1], tokenizer=Characters(), steps=max(1, step - 9))
     assert run.first_fault is not None
     why = run.why(int(run.first_fault["step"]))

@@ -17,6 +17,8 @@ from tests.shelf import Shelf
 
 __all__ = ["ROOM", "Characters"]
 _LONG = {"max_seq_len": ROOM, "max_context_len": ROOM}
+GAINED = {"custom": RECIPES["custom"], **{f"gained_{kind}": RECIPES[f"custom_{kind}"] for kind in ("bf16", "8da4w")}}
+"""Programs whose caches have tables of gains, into which faults are planted."""
 
 
 def prompts(count: int, length: int = 12) -> list[str]:
@@ -36,13 +38,38 @@ def weights(shelf: Shelf) -> dict[str, torch.Tensor]:
 
 def recipe(name: str) -> Recipe:
     """A recipe of upstream's programs with room for longer texts."""
-    chosen = RECIPES[name]
+    chosen = {**RECIPES, **GAINED}[name]
     return replace(chosen, settings={**chosen.settings, **_LONG})
 
 
+class Gained(nn.Module):
+    """A cache whose keys and values are multiplied by a table at each position."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def __init__(self, inner: Any, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.inner = inner
+        for name in ("keys", "values"):
+            self.register_buffer(name, (1 + 0.02 * torch.randn(ROOM)).to(dtype))
+
+    def update(
+        self, input_pos: torch.Tensor, k_val: torch.Tensor, v_val: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        keys, values = (table[input_pos][:, None] for table in (self.keys, self.values))
+        inner: Any = self.inner
+        return inner.update(input_pos, k_val * keys, v_val * values)
+
+
 def module(shelf: Shelf, name: str) -> nn.Module:
-    """A trained model."""
-    return model_of(recipe(name), weights(shelf))
+    """A trained model, with gains in its caches if it is one of `GAINED`."""
+    model: Any = model_of(recipe(name), weights(shelf))
+    if name in GAINED:
+        torch.manual_seed(1)
+        for layer in model.layers:
+            layer.attention.kv_cache = Gained(layer.attention.kv_cache, GAINED[name].dtype)
+    return model
 
 
 def call(ids: list[int], position: int) -> tuple[Any, ...]:
