@@ -23,7 +23,7 @@ from etviz.graph.ir import Graph, Node
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten, lower
-from tests.language.programs import RECIPES, calls_of, model_of
+from tests.language.programs import RECIPES, Recipe, calls_of, model_of
 from tests.zoo.judge import spoken_for
 from tests.zoo.plants import Change, argument, constant, scaled, stale, swapped, together, transposed
 
@@ -179,9 +179,9 @@ def named(right: Path, wrong: Path, way: str, expected: set[int], steps: int) ->
     return f"named as {said}" if spoken_for(first) & expected else f"other: {said}"
 
 
-def exported(base: str) -> ExportedProgram:
+def exported(recipe: Recipe) -> ExportedProgram:
     """Exported anew for each plant: copies of a program share its unbacked symbols."""
-    return torch.export.export(model_of(RECIPES[base]), calls_of(1)[0], strict=False)
+    return torch.export.export(model_of(recipe), calls_of(1)[0], strict=False)
 
 
 def _say(line: str) -> None:
@@ -195,11 +195,11 @@ def main(folder: Path, bases: list[str]) -> None:
     counts: dict[str, list[int]] = {}
     for base in bases or PLANTS:
         right = folder / base
-        run(exported(base), right, base)
+        run(exported(RECIPES[base]), right, base)
         for name, change in PLANTS[base].items():
             wrong = folder / f"{base}-{name}".replace(" ", "_").replace("/", "_")
             try:
-                other = exported(base)
+                other = exported(RECIPES[base])
                 change(other)
                 run(other, wrong, base)
                 expected = culprits(right, wrong)

@@ -16,7 +16,7 @@ from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import lower
 from tests.language.matrix import judge, load
 from tests.language.plants import PLANTS, culprits, exported, named, run
-from tests.language.programs import RECIPES, STEPS, Recipe, calls_of, made, model_of
+from tests.language.programs import RECIPES, STEPS, Recipe, calls_of, made, model_of, small
 from tests.shelf import Shelf
 
 SILENT = {
@@ -73,7 +73,7 @@ def test_what_a_call_writes_is_compared(shelf: Shelf) -> None:
 
 
 def test_a_list_of_tuples_holds_the_calls_of_a_model_with_state() -> None:
-    found = etviz.debug(model_of(RECIPES["plain_portable"]), calls_of(2), strict=False)
+    found = etviz.debug(model_of(small("plain_portable")), calls_of(2), strict=False)
     assert found.summary().startswith("Both final outputs match")
     assert found.gaps["event_block"].nunique() == 2
 
@@ -116,7 +116,7 @@ def test_a_wrong_slot_of_a_cache_that_nothing_logs_is_named(shelf: Shelf, way: s
     """The scales of a quantized cache: no delegate reads them, so their first reader says whose error it has."""
 
     def plant(folder: Path) -> None:
-        program = exported("quantized_cache")
+        program = exported(small("quantized_cache"))
         PLANTS["quantized_cache"]["scales of keys: always slot 0"](program)
         run(program, folder, "quantized_cache")
 
