@@ -6,6 +6,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from etviz.comparison.judging import EarlierNoise
 from etviz.errors import EtvizError
 from etviz.evaluation.noise import Growth, Lanes, Samples, first_lanes
 from etviz.evaluation.series import Series
@@ -31,10 +32,12 @@ class InLanes:
 
     def __init__(self, evaluator: Evaluator, *, measured: bool) -> None:
         self._plain, self._samples, self._given = evaluator, Samples(), ()
+        self._earlier = EarlierNoise()
         self._go_on_with(first_lanes(evaluator) if measured else evaluator)
 
     def _go_on_with(self, evaluator: Evaluator) -> None:
         self.evaluator, self._series = evaluator, Series(evaluator)
+        evaluator.earlier = self._earlier.introduced
 
     @property
     def states(self) -> tuple[State, State, State]:
@@ -46,7 +49,7 @@ class InLanes:
 
     def look_ahead(self, run: int, calls: Sequence[Sequence[Any]]) -> None:
         """Evaluate the execution `run` and those after it, whose inputs are `calls`, as far as there is room."""
-        self._series.look_ahead(run, calls)
+        self._series.look_ahead(run, calls[: self._earlier.lacking])
 
     def compare(self, run: int, inputs: Sequence[Any], compare: Compare) -> list[ExecutionGaps]:
         """`compare` compares the executions from `run` on that have these `inputs`, by the evaluator that it gets."""
@@ -68,6 +71,14 @@ class InLanes:
         for item in comparisons:
             item.samples = self._samples
         return comparisons
+
+    def settle(self, item: ExecutionGaps) -> None:
+        """Judge the total gaps of an execution as far as noise is known; where this is enough, measure no more."""
+        self._earlier.settle(item)
+        if isinstance(self.evaluator, Lanes) and self._earlier.is_enough:
+            states = self.states
+            self._go_on_with(self._plain)
+            self.states = states
 
 
 def same(inputs: Sequence[Any], others: Sequence[Any]) -> bool:

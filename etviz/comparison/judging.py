@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.comparison.final_outputs import compare_outputs
 from etviz.comparison.gap import WRONG
 from etviz.errors import EtvizError
+from etviz.evaluation.earlier import FIRST, Multiples
+from etviz.evaluation.evaluator import Again
 from etviz.evaluation.noise import Growth, Samples, larger, propagated, quantizes, total_noise
 from etviz.graph.ir import Ref
 from etviz.graph.labels import node_label
 from etviz.graph.quantize_ops import chooses_grid, is_quantize
-from etviz.tensors.metrics import AT_LEAST, MEASURED, NAN, UNKNOWN, Noise, floor
+from etviz.tensors.metrics import AT_LEAST, MEASURED, NAN, THRESHOLD, UNKNOWN, Noise, floor
 
 if TYPE_CHECKING:
     from etviz.comparison.gap import ExecutionGaps, Gap
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph, Node
 
 _PERTURBED: Final = "severity is relative to measured noise: the operators ran again with other roundings"
+_EARLIER: Final = "severity is relative to the noise that earlier executions had"
 _GROWS: Final = 3.0
 _FAILED: Final = "its noise could not be measured, so severity is relative to one rounding: "
 
@@ -51,6 +54,9 @@ def judge_introduced(
     doubtful = [gap for gap in gaps if law is not None or not _bounded(gap)]
     if not doubtful:
         return
+    earlier = again.evaluator.earlier if law is None and isinstance(again, Again) else None
+    if earlier is not None and _is_explained(doubtful, earlier):
+        return
     try:
         if law is not None:
             noises, note = law(), ""
@@ -68,6 +74,17 @@ def judge_introduced(
         gap.set_introduced_noise(noise)
         if note and noises:
             gap.add_note(note)
+            if earlier is not None:
+                earlier.add((gap.instruction, gap.output), noise, _least(gap))
+
+
+def _is_explained(gaps: Sequence[Gap], earlier: Multiples[tuple[int, int]]) -> bool:
+    for gap in gaps:
+        gap.set_introduced_noise(earlier.noise((gap.instruction, gap.output), _least(gap)))
+    explained = not any(math.isnan(gap.introduced_noise) or gap.is_suspicious(introduced=True) for gap in gaps)
+    for gap in gaps if explained else ():
+        gap.add_note(_EARLIER)
+    return explained
 
 
 def _least(gap: Gap) -> Noise:
@@ -84,8 +101,7 @@ def judge_totals(
 ) -> None:
     """Judge total gaps and final outputs by their noise.
 
-    A gap that one rounding of its value explains needs no more; the noise of all others is measured. What instructions
-    introduced tells nothing of it: errors that share a sign add up where noise cancels.
+    A gap that one rounding of its value explains needs no more; the noise of others is measured.
 
     Parameters
     ----------
@@ -96,9 +112,11 @@ def judge_totals(
     for item in comparisons:
         item.samples = None
     suspicious = [(run, gap) for run, item in enumerate(comparisons) for gap in item.gaps if _is_suspicious(gap)]
-    differing = [run for run, item in enumerate(comparisons) if not _outputs_match(item)]
+    differing = [run for run, item in enumerate(comparisons) if not _outputs_match(item, item.output_noise)]
     if not suspicious and not differing:
         return
+    last = max(differing + [run for run, _ in suspicious]) + 1
+    samples, inputs = samples[:last], inputs[:last]
     evaluator = fresh()
     places, different = _different(inputs) if evaluator.independent else (range(len(inputs)), inputs)
     known = _joined(samples, places)
@@ -116,17 +134,77 @@ def judge_totals(
         comparisons[run].grows_at = [_growth(graph, own.stage(graph, name)) for name in names]
 
 
-def settle(item: ExecutionGaps) -> None:
-    """Judge the total gaps that the samples of an execution explain; keep only the samples that are needed later."""
-    if item.samples is None:
-        return
-    differ = not _outputs_match(item)
-    for gap in filter(_is_suspicious, item.gaps if not differ else ()):
-        noise = item.samples.explained(gap.source, gap.metrics["rmse"])
-        if noise is not None:
-            _set_total(gap, noise)
-    left = {gap.source for gap in item.gaps if _is_suspicious(gap)}
-    item.samples = item.samples.kept(left, outputs=differ)
+class EarlierNoise:
+    """Settles executions in turn; what the first ones had is the noise of later ones.
+
+    Attributes
+    ----------
+    lacking
+        Number of executions to measure before that; None then.
+    is_enough
+        Whether it explains the first ones. If not, all are measured.
+    """
+
+    def __init__(self) -> None:
+        self.introduced: Multiples[tuple[int, int]] = Multiples()
+        self._values: Multiples[tuple[str, int]] = Multiples()
+        self._outputs: Multiples[int] = Multiples()
+        self.lacking: int | None = FIRST
+        self.is_enough = False
+        self._first: list[ExecutionGaps] = []
+        self._samples: Samples | None = None
+
+    def settle(self, item: ExecutionGaps) -> None:
+        """Judge the total gaps that known noise explains; keep only the samples that are needed later."""
+        samples = item.samples
+        if samples is None:
+            if self.lacking is None:
+                self._explain(item)
+            return
+        if self.lacking is not None and samples is not self._samples:  # executions on the same inputs share them
+            self._learn(item, samples)
+        differ = not _outputs_match(item)
+        for gap in filter(_is_suspicious, item.gaps if not differ else ()):
+            noise = samples.explained(gap.source, gap.metrics["rmse"])
+            if noise is not None:
+                _set_total(gap, noise)
+        left = {gap.source for gap in item.gaps if _is_suspicious(gap)}
+        item.samples = samples.kept(left, outputs=differ)
+
+    def _learn(self, item: ExecutionGaps, samples: Samples) -> None:
+        self._first.append(item)
+        self._samples = samples
+        for gap in item.gaps:
+            if not gap.unpaired and gap.source in samples.values:
+                self._values.add_spreads(gap.source, samples.values[gap.source], _rounding(gap))
+        for at, (spreads, row) in enumerate(zip(samples.outputs, _output_rows(item), strict=False)):
+            self._outputs.add_spreads(at, spreads, row["floor"])
+        if len(self._first) == FIRST:
+            self.lacking, self.is_enough = None, all(map(self._explains, self._first))
+
+    def _explain(self, item: ExecutionGaps) -> None:
+        for gap in filter(_is_suspicious, item.gaps):
+            if self._explains_gap(gap):
+                _set_total(gap, self._noise(gap), _EARLIER)
+        if not _outputs_match(item) and _outputs_match(item, noises := self._of_outputs(item)):
+            item.output_noise = noises
+
+    def _explains(self, item: ExecutionGaps) -> bool:
+        explained = all(map(self._explains_gap, filter(_is_suspicious, item.gaps)))
+        return explained and not _is_wrong(item) and _outputs_match(item, self._of_outputs(item))
+
+    def _explains_gap(self, gap: Gap) -> bool:
+        return gap.metrics["rmse"] < THRESHOLD * self._noise(gap)
+
+    def _noise(self, gap: Gap) -> Noise:
+        return self._values.noise(gap.source, _rounding(gap))
+
+    def _of_outputs(self, item: ExecutionGaps) -> list[Noise]:
+        return [self._outputs.noise(row["output"], row["floor"]) for row in _output_rows(item)]
+
+
+def _rounding(gap: Gap) -> float:
+    return floor(gap.total, gap.dtype, gap.scale)
 
 
 def _joined(samples: Sequence[Samples | None], places: Sequence[int]) -> dict[int, Samples]:
@@ -138,11 +216,11 @@ def _joined(samples: Sequence[Samples | None], places: Sequence[int]) -> dict[in
     return joined
 
 
-def _set_total(gap: Gap, noise: Noise) -> None:
+def _set_total(gap: Gap, noise: Noise, note: str = _PERTURBED) -> None:
     if chooses_grid(gap.node):  # a zero point seldom moves in a few evaluations
         noise = larger(noise, gap.introduced_noise)
     gap.set_noise(larger(noise, gap.noise))
-    gap.add_note(_PERTURBED)
+    gap.add_note(note)
 
 
 def _different(inputs: Sequence[Sequence[Any]]) -> tuple[Sequence[int], list[Sequence[Any]]]:
@@ -194,9 +272,7 @@ def _set_totals(values: Sequence[tuple[int, str, Gap]], noise: Mapping[tuple[int
 
 @dataclass(frozen=True, slots=True)
 class KnownNoise:
-    """Noise that was measured on a few inputs, for all others: as multiples of one rounding.
-
-    The multiple depends on the operators, one rounding on the size of an input's values, or on their grid.
+    """Noise of a few inputs, for all others: as `Multiples`.
 
     Attributes
     ----------
@@ -212,8 +288,8 @@ class KnownNoise:
         cls, comparisons: Sequence[ExecutionGaps], inputs: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]
     ) -> KnownNoise:
         """Measure all values of some executions, one by one; an execution that can't be evaluated is left out."""
-        values: dict[tuple[str, int], list[float]] = {}
-        outputs: dict[int, list[float]] = {}
+        values: Multiples[tuple[str, int]] = Multiples()
+        outputs: Multiples[int] = Multiples()
         for item, given in zip(comparisons, inputs, strict=True):
             gaps = [gap for gap in item.gaps if not gap.unpaired]
             try:
@@ -221,12 +297,10 @@ class KnownNoise:
             except EtvizError:
                 continue
             for gap in gaps:
-                own_noise = noise.get((0, *gap.source), NAN)
-                _add_ratio(values, gap.source, own_noise, floor(gap.total, gap.dtype, gap.scale))
+                values.add(gap.source, noise.get((0, *gap.source), NAN), _rounding(gap))
             for at, row in enumerate(_output_rows(item)):
-                _add_ratio(outputs, at, own[at] if at < len(own) else NAN, row["floor"])
-        known = {key: _rms(ratios) for key, ratios in values.items()}
-        return cls(known, {at: _rms(ratios) for at, ratios in outputs.items()})
+                outputs.add(at, own[at] if at < len(own) else NAN, row["floor"])
+        return cls(values.known(), outputs.known())
 
     def judge(
         self, comparisons: Sequence[ExecutionGaps], inputs: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]
@@ -240,19 +314,9 @@ class KnownNoise:
                 judge_totals([item], [given], fresh)
                 continue
             for gap in suspicious:
-                least = floor(gap.total, gap.dtype, gap.scale)
-                gap.set_noise(Noise(self.values[gap.source] * least, MEASURED))
+                gap.set_noise(Noise(self.values[gap.source] * _rounding(gap), MEASURED))
             if differ:
                 item.output_noise = [Noise(self.outputs[at] * row["floor"], MEASURED) for at, row in enumerate(rows)]
-
-
-def _add_ratio(ratios: dict[Any, list[float]], key: Any, noise: float, least: float) -> None:
-    if math.isfinite(noise) and least > 0:
-        ratios.setdefault(key, []).append(noise / least)
-
-
-def _rms(ratios: Sequence[float]) -> float:
-    return math.sqrt(math.fsum(ratio * ratio for ratio in ratios) / len(ratios))
 
 
 def is_doubtful(item: ExecutionGaps) -> bool:
@@ -275,13 +339,16 @@ def _is_suspicious(gap: Gap) -> bool:
 
 def is_calm(item: ExecutionGaps) -> bool:
     """True if there is nothing to blame an operator for."""
-    wrong = any(gap.status in WRONG or gap.uncounted or gap.is_suspicious(introduced=True) for gap in item.gaps)
-    return not wrong and not any(map(_is_suspicious, item.gaps)) and _outputs_match(item)
+    return not _is_wrong(item) and not any(map(_is_suspicious, item.gaps)) and _outputs_match(item)
 
 
-def _outputs_match(item: ExecutionGaps) -> bool:
-    return all(row.get("matches", True) is not False for row in _output_rows(item))
+def _is_wrong(item: ExecutionGaps) -> bool:
+    return any(gap.status in WRONG or gap.uncounted or gap.is_suspicious(introduced=True) for gap in item.gaps)
 
 
-def _output_rows(item: ExecutionGaps) -> list[dict[str, Any]]:
-    return compare_outputs(item.reference_outputs, item.runtime_outputs, item.output_scales)
+def _outputs_match(item: ExecutionGaps, noises: Sequence[Noise] = ()) -> bool:
+    return all(row.get("matches", True) is not False for row in _output_rows(item, noises))
+
+
+def _output_rows(item: ExecutionGaps, noises: Sequence[Noise] = ()) -> list[dict[str, Any]]:
+    return compare_outputs(item.reference_outputs, item.runtime_outputs, item.output_scales, noises)

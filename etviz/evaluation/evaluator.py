@@ -39,6 +39,7 @@ from etviz.tensors.metrics import NO_NOISE, Noise
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from etviz.evaluation.earlier import Multiples
     from etviz.evaluation.interludes import Turns as CallTurns
 
 logger = logging.getLogger(__name__)
@@ -102,6 +103,7 @@ class Evaluator(GraphInterpreter):
         self.turns: CallTurns = {}
         self.known: Sequence[Environment] = ()
         self.lanes_inside: dict[int, Evaluator] = {}
+        self.earlier: Multiples[tuple[int, int]] | None = None
         self._exchange = Turn().exchange
         self._rounding_once: dict[int, tuple[Graph, bool]] = {}
 

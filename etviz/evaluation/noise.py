@@ -8,11 +8,8 @@ replaced by ``result + u·(ε/2)·S`` with random u, and the RMS of the differen
 Grids have two rules. A backend may requantize in other arithmetic, so a value moves by ``u·δ·step`` before a quantize
 rounds it. And a grid of step s causes an error of ``s/√12`` (uniform rounding noise: B. Widrow, "Statistical analysis
 of amplitude-quantized sampled-data systems", 1961). Values after a grid are granted what such an error becomes there:
-in separate lanes each grid starts from plain values, and its values move by ``u·s/√12``. Each row, channel or group
-has its step. A backend that chooses a grid at run time may choose another one, so the second rule then holds in all
-lanes.
-
-Few samples carry less information: `allowance` widens the noise of values with few elements or few lanes.
+in separate lanes each grid starts from plain values, and its values move by ``u·s/√12``. A backend that
+chooses a grid at run time may choose another one, so the second rule then holds in all lanes.
 """
 
 from __future__ import annotations
@@ -68,7 +65,7 @@ logger = logging.getLogger(__name__)
 DELTA: Final = 1e-3
 """Part of a step by which a value moves before it is rounded to a grid. Backends compute requantization factors with 20
 to 30 bits, so values up to 2⁷ steps miss the middle of two steps by up to 2⁻¹³ to 2⁻²³; ties of fixed-point arithmetic
-add to it. At 1e-4 the noise of deep networks is three quarters of that at 1e-3.
+add to it. At 1e-4 deep networks have three quarters of it.
 """
 PASSES: Final = 5
 """Maximum number of perturbed lanes. More of them cost time; fewer widen the noise of single numbers (by 105 for 2)."""
@@ -321,7 +318,7 @@ class Spread:
         """Their RMS, with the `allowance` for few of them; NaN without any."""
         if not self._by_lane:
             return Noise(NAN)
-        each = self._independent
+        each = self.independent
         return Noise(self.rms * allowance(each, each * len(self._by_lane)), MEASURED)
 
     @property
@@ -330,7 +327,7 @@ class Spread:
 
     def explains(self, error: float) -> bool:
         """True if an error is below the threshold, also of differences so large that their chance is `FALSE_ALARMS`."""
-        return bool(self._by_lane) and error * chance(self._independent) < THRESHOLD * self.rms
+        return bool(self._by_lane) and error * chance(self.independent) < THRESHOLD * self.rms
 
     @property
     def relative(self) -> float:
@@ -339,13 +336,12 @@ class Spread:
         return math.sqrt(mean / self._size) if self._size > 0 else 0.0
 
     @property
-    def _independent(self) -> float:
+    def independent(self) -> float:
         """Independent elements of one lane.
 
         The sum of squares of elements with the covariance C has ``(tr C)²/tr C²`` degrees of freedom (F. E.
-        Satterthwaite, 1946). Elements with little noise tell nothing of the others, and elements that share a factor
-        count as one: the errors of two lanes then have the same direction. The mean squared cosine of their angle is
-        ``tr C²/(tr C)²``. Each pair of lanes gives one sample of it, whose standard deviation is √2 of the mean.
+        Satterthwaite, 1946). The mean squared cosine of the angle between two lanes is ``tr C²/(tr C)²``. Each pair of
+        lanes gives one sample of it, whose standard deviation is √2 of the mean.
         """
         if not self._each:
             return float(self._count)

@@ -1,8 +1,4 @@
-"""Calls of a method that follow one another, evaluated operator by operator with the calls as a further axis.
-
-Operators through which the state goes from one call to the next are evaluated call by call, and so are those for which
-torch has no rule for a further axis.
-"""
+"""Calls of a method that follow one another, evaluated operator by operator with the calls as a further axis."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from etviz.comparison.exact import compare_together
 from etviz.comparison.gap import ExecutionGaps, Keeper, Run
 from etviz.comparison.in_lanes import InLanes, same
 from etviz.comparison.input_checks import FIRST_FAR_OFF, OTHER_SIZES, Entrance, Inputs, forget, why_not
-from etviz.comparison.judging import judge_totals, settle
+from etviz.comparison.judging import judge_totals
 from etviz.comparison.logged_twice import LoggedTwice
 from etviz.comparison.references import KEPT_BYTES
 from etviz.comparison.truncated_buffer import blank_tail, drop_blank_tail
@@ -123,7 +123,7 @@ def compare_executions(
         if twice is not None and (foreign := twice.foreign_buffer(log)):
             return Compared(notes=(foreign,))  # one buffer is all executions'
         notes |= dict.fromkeys(filter(None, (note, lost, *undetermined.forget(comparison))))
-        settle(comparison)
+        stage.lanes.settle(comparison)
         replayed.append(Execution(inputs.values, log))
         runs.append(Run(one.at, inputs.index, comparison))
     notes = dict.fromkeys((*stage.one_for_all(runs), *off_inputs(paired, replayed), *notes, *_failed_metrics(runs)))

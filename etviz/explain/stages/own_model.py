@@ -19,7 +19,7 @@ from torch.export import ExportedProgram
 from etviz.comparison.exact import compare_together
 from etviz.comparison.gap import ExecutionGaps, Gap, Keeper, Run
 from etviz.comparison.in_lanes import InLanes
-from etviz.comparison.judging import judge_totals, settle
+from etviz.comparison.judging import judge_totals
 from etviz.comparison.measurement import as_tensor, why_not_comparable
 from etviz.errors import UsageError
 from etviz.evaluation.evaluator import Evaluator
@@ -257,7 +257,7 @@ class OwnModel:
                 )
                 lanes.look_ahead(run, inputs[run:])
                 comparisons += lanes.compare(run, inputs[run], compare)
-                settle(comparisons[-1])
+                lanes.settle(comparisons[-1])
             judge_totals(comparisons, inputs, fresh)
         pairs = zip(runs, comparisons, strict=True)
         return tuple(item._replace(comparison=self._joined(item.comparison, gaps, names)) for item, gaps in pairs)
