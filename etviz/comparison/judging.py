@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.comparison.final_outputs import compare_outputs
 from etviz.comparison.gap import WRONG
 from etviz.errors import EtvizError
-from etviz.evaluation.earlier import FIRST, Multiples
+from etviz.evaluation.earlier import FIRST, K, Multiples
 from etviz.evaluation.evaluator import Again
-from etviz.evaluation.noise import Growth, Samples, larger, propagated, quantizes, total_noise
+from etviz.evaluation.noise import Growth, Samples, Spread, larger, propagated, quantizes, total_noise
 from etviz.graph.ir import Ref
 from etviz.graph.labels import node_label
 from etviz.graph.quantize_ops import chooses_grid, is_quantize
@@ -176,9 +176,9 @@ class EarlierNoise:
         self._samples = samples
         for gap in item.gaps:
             if not gap.unpaired and gap.source in samples.values:
-                self._values.add_spreads(gap.source, samples.values[gap.source], _rounding(gap))
+                _take(self._values, gap.source, samples.values[gap.source], _rounding(gap))
         for at, (spreads, row) in enumerate(zip(samples.outputs, _output_rows(item), strict=False)):
-            self._outputs.add_spreads(at, spreads, row["floor"])
+            _take(self._outputs, at, spreads, row["floor"])
         if len(self._first) == FIRST:
             self.lacking, self.is_enough = None, all(map(self._explains, self._first))
 
@@ -201,6 +201,13 @@ class EarlierNoise:
 
     def _of_outputs(self, item: ExecutionGaps) -> list[Noise]:
         return [self._outputs.noise(row["output"], row["floor"]) for row in _output_rows(item)]
+
+
+def _take(multiples: Multiples[K], key: K, spreads: Sequence[Spread], rounding: float) -> None:
+    spread = max(spreads, key=lambda item: item.rms)
+    if key not in multiples.independent:
+        multiples.independent[key] = spread.independent
+    multiples.add(key, spread.rms if spread.samples else NAN, rounding)
 
 
 def _rounding(gap: Gap) -> float:

@@ -15,30 +15,21 @@ from etviz.tensors.metrics import MEASURED, UNKNOWN, Noise
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from etviz.evaluation.noise import Spread
-
 K = TypeVar("K")
 FIRST: Final = 8
 """Executions whose noise is measured. They tell the RMS of a single number, which varies most, to 1/√(2·8) of it."""
 
 
 class Multiples(Generic[K]):
-    """By value; the RMS over executions counts."""
+    """By value; the RMS over executions counts. `independent` elements: of noise without allowance."""
 
     def __init__(self) -> None:
         self._ratios: dict[K, list[float]] = defaultdict(list)
-        self._independent: dict[K, float] = {}
+        self.independent: dict[K, float] = {}
 
     def add(self, key: K, noise: float, rounding: float) -> None:
         if math.isfinite(noise) and rounding > 0:
             self._ratios[key].append(noise / rounding)
-
-    def add_spreads(self, key: K, spreads: Sequence[Spread], rounding: float) -> None:
-        """Asks once how many elements are independent."""
-        spread = max(spreads, key=lambda item: item.rms)
-        if key not in self._independent:
-            self._independent[key] = spread.independent
-        self.add(key, spread.rms if spread.samples else math.nan, rounding)
 
     def known(self) -> dict[K, float]:
         return {key: _rms(ratios) for key, ratios in self._ratios.items()}
@@ -48,7 +39,7 @@ class Multiples(Generic[K]):
         ratios = self._ratios.get(key, ())
         if 2 * len(ratios) < FIRST:  # some values are 0 in the first execution
             return UNKNOWN
-        each = self._independent.get(key)  # without it, the noise had its allowance
+        each = self.independent.get(key)  # without it, the noise had its allowance
         wider = allowance(each, each * len(ratios)) if each is not None else 1.0
         return Noise(_rms(ratios) * wider * rounding, MEASURED)
 
