@@ -106,7 +106,7 @@ class Static:
                 lowered = lower(self.model, self.inputs, folder, partitioner=[XnnpackPartitioner()])
             finally:
                 tensor.copy_(right)
-        return self._run(lowered, folder)
+        return self.run(lowered, folder)
 
     def load_with_grid(
         self, operator: str, place: int, change: float, folder: Path, argument: int = 0
@@ -124,9 +124,9 @@ class Static:
         program.graph_module.recompile()
         lowered = lower(program, self.inputs, folder, partitioner=[XnnpackPartitioner()])
         (folder / "model.etviz").unlink()  # it has the other grid
-        return self._run(lowered, folder), right
+        return self.run(lowered, folder), right
 
-    def _run(self, lowered: Lowered, folder: Path) -> etviz.Inspection:
+    def run(self, lowered: Lowered, folder: Path) -> etviz.Inspection:
         run = execute(lowered.pte, [self.inputs], workdir=folder)
         assert run.etdump is not None
         return etviz.load(
@@ -173,6 +173,22 @@ def test_other_steps_of_a_weight_are_named_not_the_bias_that_is_counted_in_them(
     assert str(steps).startswith("_scale_0 is ×1.05, in whose steps first.bias is counted"), "its numbers are right"
     assert steps.rel_l2 == pytest.approx(0.05, rel=1e-4)
     assert "linear (another quantization of its filter)." in found.zoom(0).summary(), "the bias counts in these steps"
+
+
+def test_a_scale_that_changed_in_the_program_alone_is_named_not_its_bias(static: Static, tmp_path: Path) -> None:
+    """The whole numbers of the bias are as before."""
+    lowered = lower(static.model, static.inputs, tmp_path, partitioner=[XnnpackPartitioner()])
+    scales = dict(static.model.named_buffers())["_scale_0"].numpy()
+    data = lowered.pte.read_bytes()
+    assert data.count(scales.tobytes()) == 1
+    lowered.pte.write_bytes(data.replace(scales.tobytes(), (scales / 4).tobytes()))
+    (tmp_path / "model.etviz").unlink()  # it knows the program's checksum
+    found = static.run(lowered, tmp_path)
+    (steps,) = found.analysis.tables.constants
+    assert str(steps).startswith("_scale_0 is ×0.25, in whose steps first.bias is counted")
+    finding = found.analysis.finder.finding()
+    assert finding is not None
+    assert "introduced it" in finding.text, "the operator says more than its grid"
 
 
 def test_another_grid_of_an_activation_is_named_not_the_bias_that_is_counted_in_it(

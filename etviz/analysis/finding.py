@@ -12,7 +12,7 @@ from etviz.analysis.quantization import Quantization
 from etviz.analysis.row_tensors import RowTensors
 from etviz.analysis.rows import Rows
 from etviz.analysis.summary import BEYOND, Summary, row_of, summarize
-from etviz.comparison.constants import differing, kind_of
+from etviz.comparison.constants import GRIDS, differing, kind_of
 from etviz.comparison.gap import CREATED, MISMATCH, NOT_COMPARED
 from etviz.comparison.input_checks import FIRST_FAR_OFF
 from etviz.graph.labels import describe_row
@@ -82,10 +82,10 @@ class Finder:
         tables = self._rows.tables
         if not len(tables):
             return None
-        if constants := tables.constants:
+        constants, decision = tables.constants, self.decision()
+        if constants and (decision.culprit is None or kind_of(constants) != GRIDS):  # an operator tells a grid's work
             text = f"The .pte holds other {kind_of(constants)} than the reference: {differing(constants)}."
             return Finding(row_of(tables.rows, constants) or 0, text, "bad")
-        decision = self.decision()
         if decision.culprit is not None:
             return self._accusation(tables, decision, decision.culprit)
         introduced = tables.introduced and not tables.rows["introduced_severity"].isna().all()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from etviz.analysis.answer import best_of
-from etviz.comparison.constants import Difference, differing, kind_of
+from etviz.comparison.constants import GRIDS, Difference, differing, kind_of
 from etviz.comparison.gap import CREATED, DIFFERENT, EMPTY, LOST, MISMATCH, NOT_COMPARED
 from etviz.comparison.gap_tables import NONFINITE
 from etviz.graph.delegation import Delegation
@@ -79,7 +79,7 @@ def summarize(findings: Findings, tables: Tables, decision: Decision) -> Summary
 def _with_culprit(
     level: str, verdict: str, constants: Sequence[Difference], culprit: Culprit | None
 ) -> tuple[str, str]:
-    if constants:
+    if constants and (culprit is None or kind_of(constants) != GRIDS):
         fault, text = "bad", f"the .pte holds other {kind_of(constants)} than the reference"
     elif culprit is not None:
         fault, text = culprit.level, f"{culprit.name} {_fault(culprit)}"

@@ -143,8 +143,11 @@ def tells(tensor: torch.Tensor) -> bool:
     return int(tensor.unique().numel()) > _FEW_VALUES
 
 
+GRIDS: Final = "quantization grids"
+
+
 def kind_of(differences: Sequence[Difference]) -> str:
-    return "quantization grids" if all(item.is_grid for item in differences) else "weights"
+    return GRIDS if all(item.is_grid for item in differences) else "weights"
 
 
 def differing(differences: Sequence[Difference]) -> str:
@@ -216,8 +219,7 @@ def _differing_layers(
         if bias is not None and counts is not None and counts.size == bias.numel():
             step = (values.grid(layer.given) or (layer.of_input,))[0] * other
             numbers, plain = torch.from_numpy(counts.astype(np.float64)), bias.detach().double().reshape(-1)
-            whole = (plain / step).round().clamp(-(2.0**31), 2.0**31 - 1)
-            same = (numbers - whole).abs() <= 1 + _SAME * whole.abs()
+            same = _are_counts(numbers, plain / step) | _are_counts(numbers, plain / (layer.of_input * own))
             if not same.all():
                 numbers = torch.where(same, plain, numbers * step)
                 yield _difference(names[layer.bias], instruction, bias, numbers)
@@ -228,7 +230,12 @@ def _differing_layers(
             item = _difference(name, instruction, own, other)
             counted = names.get(layer.bias, weight if isinstance(held, str) else "")
             steps = f", in whose steps {counted} is counted" if counted else ""
-            yield replace(item, change=f"{item.change or name}{steps}")
+            yield replace(item, change=f"{item.change or name}{steps}", is_grid=True)
+
+
+def _are_counts(numbers: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    whole = exact.round().clamp(-(2.0**31), 2.0**31 - 1)
+    return (numbers - whole).abs() <= 1 + _SAME * whole.abs()
 
 
 def _differing_grids(

@@ -23,7 +23,7 @@ from etviz.artifacts.known_files import identity
 from etviz.comparison.gap import NOT_COMPARED, ExecutionGaps, Run
 from etviz.comparison.input_checks import FIRST_FAR_OFF, forget
 from etviz.comparison.judging import is_calm
-from etviz.comparison.measurement import add_unpaired, as_tensor
+from etviz.comparison.measurement import add_unpaired, as_tensor, different
 from etviz.errors import ArtifactError, EtvizError
 from etviz.evaluation.operator_rules import OperatorError
 from etviz.evaluation.values import flat_values
@@ -161,7 +161,8 @@ def read(
 def _without_culprits(paired: Paired, compared: Compared) -> Compared:
     """Where values differ, and the ETRecord's sizes are not the run's, its operators are not to blame."""
     loud = [run.comparison for run in compared.runs if not is_calm(run.comparison)]
-    sizes = paired.other_sizes() if loud else ""
+    outputs = (pair for item in loud for pair in zip(item.reference_outputs, item.runtime_outputs, strict=False))
+    sizes = paired.other_sizes() if loud and not any(different(*pair) for pair in outputs) else ""
     if not sizes:
         return compared
     for comparison in loud:
