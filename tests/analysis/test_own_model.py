@@ -26,6 +26,8 @@ class Attention(nn.Module):
         self.fault, self.embedding, self.norm = fault, nn.Embedding(32, 16), nn.LayerNorm(16)
         self.query, self.key, self.value = (nn.Linear(16, 16) for _ in range(3))
         self.up, self.down, self.out = nn.Linear(16, 32), nn.Linear(32, 16), nn.Linear(16, 32)
+        if fault == "columns":
+            self.down.weight = nn.Parameter(self.down.weight.detach().roll(8, 1))
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.embedding(tokens)
@@ -44,6 +46,7 @@ FAULTS = {
     "scale": ("mul", ()),
     "axis": ("softmax", ()),
     "activation": ("relu", ()),
+    "columns": ("linear_4", ()),
     "one more": ("mul", ("Only the program has mul",)),
     "one fewer": ("gelu", ("Only the reference has aten.mul.Tensor behind gelu",)),
     "no cap": ("linear_5", ("Only the reference has aten.div.Tensor, aten.tanh.default, aten.mul.Tensor",)),

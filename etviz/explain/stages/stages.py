@@ -22,6 +22,7 @@ from etviz.evaluation.noise import total_noise
 from etviz.evaluation.operator_rules import OperatorError
 from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.spill import SpillFile
+from etviz.evaluation.unpacked import elements
 from etviz.evaluation.values import Value, flat_values
 from etviz.explain.stages.alignment import align
 from etviz.explain.stages.exported_operators import OperatorValues, find_partners
@@ -30,6 +31,7 @@ from etviz.graph.ir import Graph, Node
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.quantize_ops import Grid, grid_of, is_dequantize, is_quantize
 from etviz.graph.uses import Key
+from etviz.pairing.matched_constants import VIEW
 from etviz.pipeline.functional import functional
 from etviz.tensors.metrics import Noise
 
@@ -170,12 +172,15 @@ class Stages:
         self._inputs = [execution.inputs for execution in replay.executions]
         here = replay.elsewhere is None
         self.lowered = ProgramForm.of(replay.fresh()) if here else ProgramForm(replay.graph, replay.constants)
-        readings = self.lowered.readings()
+        self._readings = readings = self.lowered.readings()
         self._operators = {key: operator for operator, key in readings.items()}
         for operator, key in readings.items():
             node = self.lowered.values.nodes.get(key[0])
-            if node is not None and is_dequantize(node) and (source := next(iter(node.reads()), "")):
-                self._operators[self.lowered.values.value(source)] = operator
+            source = self.lowered.values.value(node.reads()[0]) if node is not None and node.reads() else None
+            if node is not None and source is not None and is_dequantize(node):
+                self._operators[source] = operator
+            elif node is not None and source is not None and node.target == VIEW:  # not logged, but what it shows is
+                self._operators.setdefault(source, operator)
 
     @property
     def makers(self) -> dict[str, Fresh]:
@@ -246,10 +251,17 @@ class Stages:
         key = self.lowered.logged(gap, call)
         operator = self._operators.get(key) if key is not None else None
         node = self.lowered.values.nodes.get(key[0]) if key is not None else None
-        if operator is None or node is None or not is_quantize(node):
-            return None if operator is None else (operator, gap.runtime)
+        if operator is None:
+            return None
+        if node is None or not is_quantize(node):
+            return operator, self._as_shown(gap.runtime, self._readings[operator])
         grid = read_grid(node)
         return (operator, grid.dequantize(gap.runtime)) if grid is not None else None
+
+    def _as_shown(self, value: torch.Tensor, key: Key) -> torch.Tensor:
+        meta = self.lowered.values.meta(key)
+        sizes = [size for size in meta.shape if isinstance(size, int)] if meta is not None else []
+        return value.reshape(sizes) if elements(meta) == value.numel() else value
 
     def runtime(self, comparisons: Sequence[tuple[ExecutionGaps, int | None]], run: int, lowered: Stage) -> Stage:
         stage = Stage(RUNTIME, noise=lowered.noise, output_noise=lowered.output_noise, steps=lowered.steps)
