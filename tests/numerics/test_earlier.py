@@ -21,6 +21,7 @@ from etviz.pipeline.lower import flatten, lower
 from etviz.tensors.metrics import THRESHOLD
 from tests.language.programs import RECIPES, calls_of, model_of
 from tests.shelf import Shelf
+from tests.zoo import random_programs
 
 CALLS, LATE = FIRST + 6, FIRST + 3
 """Calls of the program, and the position from which its fault shows."""
@@ -90,6 +91,17 @@ def test_a_later_fault_is_measured_and_named(shelf: Shelf, right: Path) -> None:
     assert first is not None
     assert first["input_index"] >= LATE
     assert first["op"] == "aten::index.Tensor_out"
+
+
+@pytest.mark.parametrize(("seed", "recipe"), [(2, "xnnpack"), (3, "portable")])
+def test_random_programs_on_inputs_of_other_sizes_are_left_alone(seed: int, recipe: str) -> None:
+    model, (x,) = random_programs.recipe(seed).builder()
+    torch.manual_seed(seed)
+    inputs = [(x,), *((torch.randn_like(x) * 10.0 ** (at % 3 - 1),) for at in range(FIRST + 3))]
+    found = etviz.debug(model, inputs, recipe)
+    assert found.gaps["reason"].str.contains("earlier executions").any()
+    assert found.first_divergence is None
+    assert (found.gaps["severity"].fillna(0) < THRESHOLD).all()
 
 
 def test_a_multiple_is_known_after_half_of_the_first_executions() -> None:

@@ -176,10 +176,12 @@ class Stages:
         self._operators = {key: operator for operator, key in readings.items()}
         for operator, key in readings.items():
             node = self.lowered.values.nodes.get(key[0])
-            source = self.lowered.values.value(node.reads()[0]) if node is not None and node.reads() else None
-            if node is not None and source is not None and is_dequantize(node):
+            if node is None or not node.reads():
+                continue
+            source = self.lowered.values.value(node.reads()[0])
+            if is_dequantize(node):
                 self._operators[source] = operator
-            elif node is not None and source is not None and node.target == VIEW:  # not logged, but what it shows is
+            elif node.target == VIEW:  # not logged, but what it shows is
                 self._operators.setdefault(source, operator)
 
     @property
