@@ -21,13 +21,13 @@ function total(column: NumberColumn): number {
 test.each(["latency_ms", "attribution"])("%s adds up to the root", (name) => {
   const { column, bars } = barsOf(name);
   expect(bars.head).toBe("sum");
-  expect(bars.values[0]).toBeCloseTo(total(column));
+  expect(bars.value(0)).toBeCloseTo(total(column));
 });
 
 test("a metric shows the worst", () => {
   const { column, bars } = barsOf("severity");
   expect(bars.head).toBe("worst");
-  expect(bars.values[0]).toBe(Math.max(...column.values));
+  expect(bars.value(0)).toBe(Math.max(...column.values));
 });
 
 test("the largest instruction has the longest bar, a share below zero is marked", () => {

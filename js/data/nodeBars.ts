@@ -10,7 +10,7 @@ export interface NodeBars {
   /** What a value is of the values at and under the node. */
   head: "worst" | "sum";
   /** NaN for a node without a value. */
-  values: Float64Array;
+  value: (node: number) => number;
   mismatch: (node: number) => boolean;
   gauge: (node: number) => Gauge | null;
 }
@@ -48,7 +48,7 @@ function sumBars(tree: Tree, column: NumberColumn): NodeBars {
   return {
     column,
     head: "sum",
-    values,
+    value: (node) => values[node],
     mismatch: () => false,
     gauge: (node) => gauge(values[node], false),
   };
@@ -57,15 +57,14 @@ function sumBars(tree: Tree, column: NumberColumn): NodeBars {
 /** `worst` is the worst row under each node, -1 for none. */
 export function nodeBars(payload: Payload, tree: Tree, column: NumberColumn, worst: Int32Array): NodeBars {
   if (addsUp(column)) return sumBars(tree, column);
-  const values = new Float64Array(worst.length).fill(NaN);
-  for (let node = 0; node < worst.length; node++) if (worst[node] >= 0) values[node] = column.values[worst[node]];
+  const value = (node: number): number => (worst[node] >= 0 ? column.values[worst[node]] : NaN);
   const mismatch = (node: number): boolean => worst[node] >= 0 && payload.mismatch[worst[node]] === 1;
   const gauge = gaugeOf(column);
   return {
     column,
     head: "worst",
-    values,
+    value,
     mismatch,
-    gauge: (node) => gauge(values[node], mismatch(node), worst[node]),
+    gauge: (node) => gauge(value(node), mismatch(node), worst[node]),
   };
 }

@@ -30,10 +30,9 @@ interface Props {
   onSelect: (node: number) => void;
 }
 
-function barText({ head, column, values, mismatch }: NodeBars, node: number): string | undefined {
-  const value = values[node];
-  if (Number.isNaN(value) && !mismatch(node)) return undefined;
-  const text = mismatch(node) ? "mismatch" : formatNumber(value, column.format);
+function barText({ head, column, value, mismatch }: NodeBars, node: number): string | undefined {
+  if (Number.isNaN(value(node)) && !mismatch(node)) return undefined;
+  const text = mismatch(node) ? "mismatch" : formatNumber(value(node), column.format);
   return `${head === "sum" ? "sum of" : "worst"} ${column.label}: ${text}`;
 }
 

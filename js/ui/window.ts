@@ -96,6 +96,7 @@ export interface WindowedList {
 export function useWindow(count: number, rowHeight: number, above = 0, pages = false): WindowedList {
   const held = useRef<HTMLElement | null>(null);
   const wanted = useRef(-1);
+  const scrolled = useRef(0);
   const [drawn, setDrawn] = useState({ start: 0, end: 0, first: 0, bar: 0 }); // nothing before it is measured
   const element = (): HTMLElement | null => held.current;
 
@@ -105,6 +106,7 @@ export function useWindow(count: number, rowHeight: number, above = 0, pages = f
     const first = pages ? Math.round(held.current.scrollTop / rowHeight) : 0;
     if (pages) held.current.scrollTop = first * rowHeight;
     const { scrollTop, offsetHeight, clientHeight } = held.current;
+    scrolled.current = scrollTop;
     const next = {
       ...windowOf(scrollTop, viewHeight() || UNMEASURED_HEIGHT, rowHeight, count),
       first,
@@ -119,7 +121,9 @@ export function useWindow(count: number, rowHeight: number, above = 0, pages = f
     if (wanted.current >= 0) return;
     const { scrollTop } = held.current;
     const top = scrollToShow(position, scrollTop, viewHeight(), rowHeight);
-    if (top !== scrollTop) held.current.scrollTop = pages ? (position - (position % PAGE_ROWS)) * rowHeight : top;
+    if (top === scrollTop) return;
+    scrolled.current = pages ? (position - (position % PAGE_ROWS)) * rowHeight : top;
+    held.current.scrollTop = scrolled.current;
   }, [pages]);
 
   useScrollAndSize(element, update, () => show(wanted.current));
@@ -131,7 +135,7 @@ export function useWindow(count: number, rowHeight: number, above = 0, pages = f
     page: () => (pages ? PAGE_ROWS : Math.max(1, Math.floor(viewHeight() / rowHeight) - 1)),
     show,
     toTop: () => {
-      if (held.current) held.current.scrollTop = 0;
+      if (held.current && scrolled.current > 0) held.current.scrollTop = 0; // which lays the page out even at 0
     },
     paged: pages
       ? {
