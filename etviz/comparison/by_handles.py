@@ -207,12 +207,10 @@ class _GroupedExecution:
                 gap.inherit()
             if all(gap.is_exact() for gap in gaps):
                 return
-        limits, args = self._evaluator.limits, list(values.values())
-        live = limits.live
+        args, sizing = list(values.values()), self._evaluator.sizing(cut.graph)
         try:
-            results = self._evaluator.call(cut.graph, args)
+            results = self._evaluator.call_again(cut.graph, args, sizing)
         except Exception as error:  # noqa: BLE001 - any operator may fail in its own way on wrong values
-            limits.live = live
             for gap in gaps:
                 gap.introduced_problem = f"its operators fail on the runtime's inputs: {error}"
             return
@@ -222,8 +220,9 @@ class _GroupedExecution:
                 gap.introduced_problem = f"{_UNKNOWN}{reason}"
         again = partial(self._evaluator.call_again, cut.graph, args)
         plain = [next(iter(flat_values(item)), None) for item in results]
-        law = partial(self._evaluator.noise_of_one, again, plain) if self._evaluator.rounds_once(cut.graph) else None
-        judge_introduced(gaps, law, again, plain)
+        noise = partial(sizing.noise, plain)
+        law, least = (noise, None) if self._evaluator.rounds_once(cut.graph) else (None, noise)
+        judge_introduced(gaps, law, again, plain, least)
         explain_gaps(self._result, gaps, cut.graph, cut.graph.nodes, again, plain)
 
     def _known(self, cut: Cut) -> tuple[Cut, dict[str, Any], str]:

@@ -229,7 +229,7 @@ def _chosen_before(value: Value) -> bool:
 def _explain_introduced(result: ExecutionGaps, gaps: Sequence[Gap], value: Value, unpaired: _Unpaired) -> None:
     if value.chain is None:
         law = partial(value.noise, value.runtime) if value.noise is not None else None
-        judge_introduced(gaps, law, value.again, value.local)
+        judge_introduced(gaps, law, value.again, value.local, value.least)
         if gaps:
             node = gaps[0].node
             explain_gaps(result, gaps, unpaired.graph_of(node), unpaired.operators(node), value.again, value.local)

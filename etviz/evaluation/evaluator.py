@@ -20,7 +20,7 @@ from etviz.errors import EtvizError, PairingError, UsageError
 from etviz.evaluation import dynamic_quantization as dynamic
 from etviz.evaluation.interludes import TURN, Interlude, Turn
 from etviz.evaluation.interpreter import Environment, GraphInterpreter, Prepared, State, Weight
-from etviz.evaluation.law import Sizing, noise_of, only_picks
+from etviz.evaluation.law import LastRounded, Sizing, noise_of, only_picks
 from etviz.evaluation.limits import Limits, nbytes
 from etviz.evaluation.operator_rules import by_position
 from etviz.evaluation.products import is_cut, products, weight_of
@@ -34,7 +34,7 @@ from etviz.graph.loops import body_of
 from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments, is_conversion
 from etviz.graph.uses import Uses, is_size, is_stateful, item_of, only_moves
 from etviz.tensors.blocks import dtype_name
-from etviz.tensors.metrics import NO_NOISE, Noise
+from etviz.tensors.metrics import Noise
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_SUMS: Final = ("aten.add.Tensor", "aten.sub.Tensor")
 _OTHER_BRANCH: Final = "the reference takes the other branch of torch.cond, so there is nothing to compare with"
 
 
@@ -65,13 +66,17 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Computes a node on the same arguments with another rounding."""
+    """Computes a node on the same arguments with another rounding.
+
+    `perturbed` has its values in the evaluator's perturbed lanes, if these have the same arguments.
+    """
 
     evaluator: Evaluator
     graph: Graph
     node: Node
     args: Any
     kwargs: Any
+    perturbed: Any = None
 
     def __call__(self, rounding: Perturbation | None) -> Any:
         return self.evaluator.again(self.graph, self.node, self.args, self.kwargs, rounding)
@@ -105,7 +110,7 @@ class Evaluator(GraphInterpreter):
         self.lanes_inside: dict[int, Evaluator] = {}
         self.earlier: Multiples[tuple[int, int]] | None = None
         self._exchange = Turn().exchange
-        self._rounding_once: dict[int, tuple[Graph, bool]] = {}
+        self._rounding_last: dict[int, tuple[Graph, tuple[bool, LastRounded]]] = {}
 
     def run(
         self,
@@ -470,44 +475,64 @@ class Evaluator(GraphInterpreter):
             value.local = [self.look_up(local, leaf) for leaf in node.args]
             return value
         value.local = reference
-        value.again = Again(self, graph, node, args, kwargs)
+        lanes = scope.perturbed or {}
+        same = all(lanes.get(name) is env[name] for name in self.reads(node))
+        value.again = Again(self, graph, node, args, kwargs, lanes.get(node.name) if same else None)
         if all(local[name] is env[name] for name in self.reads(node)):
-            value.noise = self._noise(graph, node, args, kwargs, reference)
+            self._know_noise(graph, node, args, kwargs, value)
             return value
         args, kwargs = self.arguments(local, node)
-        sizing = Sizing() if node.target == "delegate" and self.rounds_once(graph.inside(node)) else None
+        sizing = self.sizing(graph.inside(node)) if node.target == "delegate" else None
         try:
             value.local = self.again(graph, node, args, kwargs, sizing)
             value.again = Again(self, graph, node, args, kwargs)
-            value.noise = self._noise(graph, node, args, kwargs, value.local, sizing)
+            self._know_noise(graph, node, args, kwargs, value, sizing)
         except Exception as error:  # noqa: BLE001 - any operator may fail in its own way on wrong values
             value.local, value.problem = None, f"the operator fails on the runtime's inputs: {error}"
         return value
 
-    def _noise(
-        self, graph: Graph, node: Node, args: Any, kwargs: Any, value: Any, sizing: Sizing | None = None
-    ) -> Callable[[Sequence[Any] | None], list[Noise]] | None:
+    def _know_noise(
+        self, graph: Graph, node: Node, args: Any, kwargs: Any, value: Value, sizing: Sizing | None = None
+    ) -> None:
+        """Without the `sizing` of a delegate that `rounds_once`, it is computed again when its noise is asked for."""
         if node.target not in ("delegate", *CONTROL):
-            return partial(noise_of, self._compute, node, args, kwargs, value)
-        if node.target != "delegate" or not self.rounds_once(graph.inside(node)):
-            return None
-        return lambda runtime: self.noise_of_one(partial(self.again, graph, node, args, kwargs), value, sizing)
+            value.noise = partial(noise_of, self._compute, node, args, kwargs, value.local)
+        elif node.target == "delegate":
+            again = partial(self.again, graph, node, args, kwargs)
+            noise = partial(self.noise_of_last, graph.inside(node), again, flat_values(value.local), sizing)
+            if self.rounds_once(graph.inside(node)):
+                value.noise = lambda runtime: noise()
+            elif sizing is not None:
+                value.least = noise
 
-    @staticmethod
-    def noise_of_one(again: Callable[[Perturbation], Any], value: Any, sizing: Sizing | None = None) -> list[Noise]:
-        """Of a graph that `rounds_once`, whose outputs hold the elements of one result."""
+    def noise_of_last(
+        self, graph: Graph, again: Callable[[Perturbation], Any], results: Sequence[Any], sizing: Sizing | None = None
+    ) -> list[Noise]:
+        """Noise of a graph's results by the operators that round them last, on known inputs.
+
+        It is all of their noise if the graph `rounds_once`, else a lower bound.
+        """
         if sizing is None:
-            sizing = Sizing()
+            sizing = self.sizing(graph)
             again(sizing)
-        return [max(sizing.noise, default=NO_NOISE) for _ in flat_values(value)]
+        return sizing.noise(results)
+
+    def sizing(self, graph: Graph) -> Sizing:
+        return Sizing(self._rounding(graph)[1])
 
     def rounds_once(self, graph: Graph) -> bool:
         """True if one operator rounds and all others only move elements or dequantize constants."""
-        if id(graph) not in self._rounding_once:
+        return self._rounding(graph)[0]
+
+    def _rounding(self, graph: Graph) -> tuple[bool, LastRounded]:
+        if id(graph) not in self._rounding_last:
             rounding = [item for item in graph.nodes if not only_picks(item) and not self._unpacked.holds(graph, item)]
             once = len(rounding) == 1 and not is_conversion(rounding[0]) and rounding[0].target not in CONTROL
-            self._rounding_once[id(graph)] = graph, once  # the graph is kept, so its id stays its own
-        return self._rounding_once[id(graph)][1]
+            makers = {node.name: node for node in graph.nodes if node.target not in CONTROL}
+            makers = {name: node for name, node in makers.items() if not self._unpacked.holds(graph, node)}
+            last: LastRounded = [[(rounding[0], None)] if once else _rounding_by(makers, out) for out in graph.outputs]
+            self._rounding_last[id(graph)] = graph, (once, last)  # the graph is kept, so its id stays its own
+        return self._rounding_last[id(graph)][1]
 
     @cached_property
     def _untold(self) -> frozenset[int]:
@@ -578,6 +603,19 @@ class Evaluator(GraphInterpreter):
 
 def _has_no_instruction(node: Node) -> bool:
     return node.instruction < 0 and not (node.target in CONTROL or is_size(node) or only_moves(node))
+
+
+def _rounding_by(makers: Mapping[str, Node], result: Any) -> list[tuple[Node, int | None]]:
+    """The last operator, and before a sum that of its term, if a single one is computed."""
+    node, output = makers.get(result.name if isinstance(result, Ref) else ""), 0
+    while node is not None and only_moves(node):
+        source, output = item_of(node) or (next(iter(node.reads()), ""), 0)
+        node = makers.get(source)
+    if node is None:
+        return []
+    plain = node.target in _SUMS and len(node.args) == 2 and node.kwargs.get("alpha", 1) == 1
+    terms = [term for leaf in node.args if (term := _rounding_by(makers, leaf))] if plain else []
+    return [(node, output), *(terms[0] if len(terms) == 1 else ())]
 
 
 def _on_chosen_grid(node: Node, chains: Mapping[str, Chain]) -> bool:

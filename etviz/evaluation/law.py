@@ -812,11 +812,20 @@ def _independent(value: torch.Tensor, squares: torch.Tensor) -> float:
     return min(plain, grouped)
 
 
-class Sizing:
-    """Computes operators unchanged, and keeps the noise of the last one that rounds."""
+LastRounded = list[list["tuple[Node, int | None]"]]
+"""For each result of a graph, the operators whose roundings it has as they are, and which of their outputs has them."""
 
-    def __init__(self) -> None:
-        self.noise: list[Noise] = []
+
+class Sizing:
+    """Computes operators unchanged; gives by law the noise that those of `last` leave in a graph's results.
+
+    An operator of which no output is named rounds the elements of all results.
+    """
+
+    def __init__(self, last: LastRounded) -> None:
+        self._last = last
+        self._wanted = {id(node) for operators in last for node, _ in operators}
+        self._ran: dict[int, tuple[list[Any], Callable[[], list[Noise]]]] = {}
 
     def call(
         self,
@@ -828,9 +837,24 @@ class Sizing:
         delegated: bool = False,
     ) -> Any:
         value = call(node.target, args, kwargs)
-        if not only_picks(node):
-            self.noise = noise_of(call, node, args, kwargs, value)
+        if id(node) in self._wanted:
+            self._ran[id(node)] = flat_values(value), functools.partial(noise_of, call, node, args, kwargs, value)
         return value
+
+    def noise(self, results: Sequence[Any]) -> list[Noise]:
+        """Of each result; 0 where it does not hold all elements of what an operator rounded."""
+        noises = {key: (values, law()) for key, (values, law) in self._ran.items()}
+        squares = [
+            [_part(*noises[id(node)], output, result) ** 2 for node, output in operators if id(node) in noises]
+            for operators, result in zip(self._last, results, strict=False)
+        ]
+        return [Noise(math.sqrt(sum(parts)), BY_LAW) for parts in squares]
+
+
+def _part(values: Sequence[Any], noises: Sequence[Noise], output: int | None, result: Any) -> Noise:
+    if output is None:
+        return max(noises, default=NO_NOISE)
+    return noises[output] if values[output].numel() == result.numel() else NO_NOISE
 
 
 def noise_of(

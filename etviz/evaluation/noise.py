@@ -366,12 +366,8 @@ def propagated(again: Callable[[Any], Any] | Sequence[Any], value: Any) -> list[
     values = flat_values(value)
     if not callable(again):
         return [spread.noise for spread in _spreads(iter(again), values)]
-    if isinstance(again, Again) and (lanes := _lanes_of(again, values)) is not None:
-        first, both = range(lanes.number), [(Spread(), Spread()) for _ in values]
-        for spreads, other, plain in zip(both, lanes.results_again(again.args), values, strict=True):
-            spreads[0].add_lanes(other, plain, first)
-            spreads[1].add_lanes(other, plain, range(lanes.number, lanes.lanes))
-        return [larger(own.noise, imposed.noise) for own, imposed in both]
+    if isinstance(again, Again) and (shown := _shown(again, values)):
+        return [larger(own.noise, imposed.noise) for own, imposed in shown]
     roundings: list[Rounding] = []
 
     def others(grids: Mapping[int, Sequence[Any]] | None = None) -> Iterator[Any]:
@@ -388,12 +384,23 @@ def propagated(again: Callable[[Any], Any] | Sequence[Any], value: Any) -> list[
     return [larger(noise, spread.noise) for noise, spread in zip(noises, imposed, strict=True)]
 
 
+def _shown(again: Again, values: Sequence[Any]) -> list[tuple[Spread, Spread]]:
+    """Of a delegate, in lanes that have its arguments: those of the evaluation, if they are enough, or further ones."""
+    if again.node.target != "delegate" or is_stateful(again.graph.inside(again.node)):
+        return []
+    known = again.evaluator
+    if isinstance(known, Lanes) and again.perturbed is not None:
+        shown = known.shown(again.perturbed, values)
+        if known.number >= PASSES or all(own.samples >= ENOUGH for own, _ in shown):
+            return shown
+    lanes = _lanes_of(again, values)
+    return lanes.shown(lanes.results_again(again.args), values) if lanes is not None else []
+
+
 def _lanes_of(again: Again, values: Sequence[Any]) -> Lanes | None:
-    if again.node.target != "delegate":
-        return None
     inner = again.graph.inside(again.node)
     count = min(PASSES, math.ceil(ENOUGH / max(1, min((item.numel() for item in values), default=ENOUGH))))
-    if count == 1 or is_stateful(inner) or _has_branches(inner) or (largest_value(inner) or _SMALL + 1) > _SMALL:
+    if count == 1 or _has_branches(inner) or (largest_value(inner) or _SMALL + 1) > _SMALL:
         return None
     own = again.evaluator
     known = own.lanes_inside.get(id(inner))
@@ -503,6 +510,18 @@ class Lanes(Evaluator):
     @property
     def lanes(self) -> int:
         return len(self._others)
+
+    def show(self, spreads: Sequence[tuple[Spread, Spread]], perturbed: Any, values: Sequence[Any]) -> None:
+        """Add the differences of some values in the first lanes, and in those that follow them."""
+        first, last = range(self.number), range(self.number, self.lanes)
+        for (own, imposed), other, plain in zip(spreads, flat_values(perturbed), values, strict=False):
+            own.add_lanes(other, plain, first)
+            imposed.add_lanes(other, plain, last)
+
+    def shown(self, perturbed: Any, values: Sequence[Any]) -> list[tuple[Spread, Spread]]:
+        spreads = [(Spread(), Spread()) for _ in values]
+        self.show(spreads, perturbed, values)
+        return spreads
 
     def perturbed_lanes(self, env: Mapping[str, Any]) -> dict[str, Any]:
         return {**env, **self._found(self.perturbed_state)}
@@ -788,8 +807,7 @@ class Samples:
 
     def run(self, lanes: Lanes, run: Callable[[], Any]) -> Any:
         """Collect what `lanes` show while they `run`; returns what it returns."""
-        first = range(lanes.number)
-        lanes.seen = partial(self._see, first, range(lanes.number, lanes.lanes))
+        lanes.seen = partial(self._see, lanes)
         try:
             result = run()
         finally:
@@ -804,7 +822,7 @@ class Samples:
         self.lanes += lanes.number
         return result
 
-    def _see(self, first: range, last: range, node: Node, value: Any, perturbed: Any) -> None:
+    def _see(self, lanes: Lanes, node: Node, value: Any, perturbed: Any) -> None:
         wanted, told = self.names is None or node.name in self.names, self.growth if not self.lanes else None
         if not wanted and told is None:
             return
@@ -812,9 +830,7 @@ class Samples:
         both = self._of_source(node)
         if both is None:
             both = [self.values[node.name, at] if wanted else (Spread(), Spread()) for at in range(len(values))]
-            for (own, imposed), other, plain in zip(both, flat_values(perturbed), values, strict=False):
-                own.add_lanes(other, plain, first)
-                imposed.add_lanes(other, plain, last)
+            lanes.show(both, perturbed, values)
         if told is not None:
             told.see(node, value, [own for own, _ in both])
 

@@ -22,8 +22,9 @@ class Value:
     """A node's values.
 
     `local` is computed from the runtime's inputs; None if that failed (`problem`). `noise` gives its noise by law; None
-    if it has to be measured. `chain` has operators before it without logged values. `rounds` counts a loop's stacked
-    rounds, 0 outside loops; `apart` those in which the reference takes another branch.
+    if it has to be measured, then `least` may give a lower bound. `chain` has operators before it without logged
+    values. `rounds` counts a loop's stacked rounds, 0 outside loops; `apart` those in which the reference takes another
+    branch.
     """
 
     reference: Any
@@ -35,6 +36,7 @@ class Value:
     note: str = ""
     again: Callable[[Perturbation], Any] | None = None
     noise: Callable[[Sequence[Any] | None], list[Noise]] | None = None
+    least: Callable[[], list[Noise]] | None = None
     chain: Chain | None = None
     rounds: int = 0
     apart: int = 0
