@@ -479,9 +479,12 @@ def _batch_norm(args: Sequence[Any], values: Sequence[Any], call: Call, target: 
     along = [1, -1, *[1] * (x.ndim - 2)]
     factor = (variance.double() + eps).rsqrt()
     factor = factor if weight is None else factor * weight.double()
-    size = (x.double() * factor.reshape(along)).square() + (mean.double() * factor).square().reshape(along)
-    size = size if bias is None else size + bias.double().square().reshape(along)
-    return [(size + values[0].double().square()).sqrt(), *[None] * (len(values) - 1)]
+    shift = mean.double() * factor
+    shift = shift if bias is None else torch.hypot(shift, bias.double())
+    value = _wide(values[0])
+    scaled = x.to(value.dtype) * factor.to(value.dtype).reshape(along)
+    size = torch.hypot(torch.hypot(scaled, value), shift.to(value.dtype).reshape(along))
+    return [size, *[None] * (len(values) - 1)]
 
 
 def _softmax(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
@@ -670,10 +673,10 @@ def _of_block(
     if name in _ARITHMETIC:
         pairs = zip(plain, differing, strict=True)
         return [size if size is None or where is None else size.mul_(where) for size, where in pairs]
-    squares = [size.double().square() if size is not None else None for size in plain]
-    if name == "gelu" and squares[0] is not None:
-        of_erf = (exact[0] - (wide[0] if wide else named["self"]) / 2) * min(1.0, EPS["float32"] / _unit(values[0]))
-        squares[0] = squares[0] + of_erf.square()
+    if name == "gelu" and plain[0] is not None:
+        of_erf = exact[0] - (wide[0] if wide else named["self"]) / 2
+        of_erf *= min(1.0, EPS["float32"] / _unit(values[0]))
+        plain[0] = torch.hypot(plain[0], of_erf.to(plain[0].dtype))
     places: list[tuple[Any, Any]] = [*((wide, at) for at in range(len(wide))), *((named, name) for name in named)]
     for given, at in places:
         item = given[at]
@@ -683,16 +686,17 @@ def _of_block(
         moved = flat_values(call(target, wide, named))
         given[at] = item
         for place, (a, b) in enumerate(zip(moved, exact, strict=True)):
-            square = squares[place]
-            if square is not None and a.shape == b.shape:
-                squares[place] = square + torch.nan_to_num((a - b) / _PART, 0.0, 0.0, 0.0).square()
+            size = plain[place]
+            if size is not None and a.shape == b.shape:
+                change = ((a - b) / _PART).to(size.dtype)
+                plain[place] = torch.hypot(size, torch.nan_to_num(change, 0.0, 0.0, 0.0))
     for place, (a, b) in enumerate(zip(exact, values, strict=True)):
-        square, half = squares[place], half_ulp(b)
-        if square is not None and half:
-            own = torch.nan_to_num((a - b.double()) / half, 0.0, 0.0, 0.0)
-            squares[place] = torch.maximum(square, own.square())
+        size, half = plain[place], half_ulp(b)
+        if size is not None and half:
+            own = ((a - b) / half).to(size.dtype).abs()
+            plain[place] = torch.maximum(size, torch.nan_to_num(own, 0.0, 0.0, 0.0))
     rounds = functools.reduce(torch.logical_or, rounded, torch.tensor(inexact or not rounded))
-    return [square.sqrt() * rounds if square is not None else None for square in squares]
+    return [size * rounds if size is not None else None for size in plain]
 
 
 def _is_true(value: torch.Tensor) -> bool:

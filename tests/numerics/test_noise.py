@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from etviz.evaluation import law as law_module
-from etviz.evaluation.evaluator import Evaluator
+from etviz.evaluation.evaluator import Again, Evaluator
 from etviz.evaluation.law import allowance, by_law, chance, in_order, independent, noise_of, sizes
 from etviz.evaluation.limits import Limits
 from etviz.evaluation.noise import DELTA, PASSES, Growth, Lanes, Rounding, Spread, Ties, propagated, total_noise
 from etviz.evaluation.unpacked import largest_value
-from etviz.evaluation.values import flat_values
+from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
 from etviz.graph.quantize_ops import unpacked_weights
 from etviz.tensors.metrics import FALSE_ALARMS, MEASURED, THRESHOLD, Noise
@@ -611,6 +611,52 @@ def in_a_delegate(inner: Graph, *names: str) -> Graph:
     ]
     graph.outputs, graph.subgraphs = [Ref(name) for name in names], {"inner": inner}
     return graph
+
+
+def block(computed: bool) -> tuple[Graph, dict[str, Tensor]]:
+    """A linear layer, a function, another layer, and its result added to what came in, or to what is computed of it."""
+    inner = Graph("inner", [Input("x", "user", "x", Meta("float32", (30, 64), None))])
+    inner.inputs += [Input(name, "parameter", name, None) for name in ("up", "down")]
+    inner.nodes = [
+        Node("wide", "aten.linear.default", (Ref("x"), Ref("up"))),
+        Node("act", "aten.gelu.default", (Ref("wide"),)),
+        Node("narrow", "aten.linear.default", (Ref("act"), Ref("down"))),
+        Node("moved", "aten.view_copy.default", (Ref("narrow"), [64, 30])),
+        Node("back", "aten.view_copy.default", (Ref("moved"), [30, 64])),
+        Node("other", "aten.relu.default", (Ref("x"),)),
+        Node("sum", "aten.add.Tensor", (Ref("back"), Ref("other" if computed else "x"))),
+    ]
+    weights = {"up": normal(256, 64, seed=1) / 8, "down": normal(64, 256, seed=2) / 16}
+    graph = in_a_delegate(inner, "sum")
+    graph.nodes = [replace(node, outputs=()) for node in graph.nodes]
+    return graph, weights
+
+
+@pytest.mark.parametrize("computed", [False, True])
+def test_the_operators_that_round_last_give_a_lower_bound(computed: bool) -> None:
+    graph, weights = block(computed)
+    evaluator, x, inner = Evaluator(graph, weights), normal(30, 64), graph.subgraphs["inner"]
+    sizing = evaluator.sizing(inner)
+    assert not evaluator.rounds_once(inner)
+    (total,) = evaluator.call_again(inner, [x], sizing)
+    act = torch.nn.functional.gelu(torch.nn.functional.linear(x, weights["up"]))
+    added = torch.nn.functional.linear(act, weights["down"]), torch.relu(x) if computed else x
+    own, narrow = law("aten.add.Tensor", *added), law("aten.linear.default", act, weights["down"])
+    (bound,) = sizing.noise([total])
+    assert bound == pytest.approx(own if computed else math.hypot(own, narrow), rel=0.01)
+    (measured,) = propagated(lambda rounding: evaluator.call_again(inner, [x], rounding), [total])
+    assert 0.1 * measured < bound < 1.05 * measured
+
+
+def test_a_delegate_of_the_programs_inputs_has_the_noise_of_the_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, weights = block(computed=True)
+    x, lanes, found = normal(30, 64), Lanes(Evaluator(graph, weights), [0]), list[Value]()
+    lanes.run([x], lambda node, value: found.append(value), lambda node: None)
+    again = found[0].again
+    assert isinstance(again, Again)
+    total, _ = total_noise(lambda: Evaluator(graph, weights), [[x]], [(0, "call")])
+    monkeypatch.setattr(Evaluator, "again", lambda *_: pytest.fail("evaluated again"))
+    assert propagated(again, found[0].local) == [pytest.approx(total[0, "call", 0], rel=1e-6)]
 
 
 def test_what_is_not_finite_stays_as_it_is() -> None:
