@@ -257,7 +257,7 @@ def _from(
     owners: Sequence[int],
     tolerance: float,
 ) -> Match | None:
-    places = (_by_angle if tolerance > _COARSE else _by_key)(matrix, keys, side, owners, tolerance)
+    places = _by_angle(matrix, side, owners) if tolerance > _COARSE else _by_key(keys, side, owners, tolerance)
     if places is None:
         return None
     owner, row = places
@@ -292,7 +292,7 @@ def _from(
 
 
 def _by_key(
-    matrix: torch.Tensor, keys: torch.Tensor, side: _SortedRows, owners: Sequence[int], tolerance: float
+    keys: torch.Tensor, side: _SortedRows, owners: Sequence[int], tolerance: float
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     known = torch.isin(side.owner, torch.tensor(owners))
     table, owner, row = side.keys[known], side.owner[known], side.row[known]
@@ -306,7 +306,7 @@ def _by_key(
 
 
 def _by_angle(
-    matrix: torch.Tensor, keys: torch.Tensor, side: _SortedRows, owners: Sequence[int], tolerance: float
+    matrix: torch.Tensor, side: _SortedRows, owners: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """As `_by_key`, by the smallest angle: keys of 16-bit numbers are too coarse."""
     parts = [side.tensors[each].double() for each in owners]

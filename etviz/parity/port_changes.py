@@ -19,7 +19,7 @@ from torch.nn import functional
 from etviz.parity.parameters import Match, interleaving
 from etviz.parity.port_stages import OUTPUT, Pair, Port, PortStage, own_matches
 from etviz.parity.rotary import frequencies_of
-from etviz.parity.runs import Edits, Point, replaced, tensor_in
+from etviz.parity.runs import Edits, Point
 
 _ACTIVATIONS: Final[Mapping[str, Callable[[torch.Tensor], torch.Tensor]]] = {
     "silu": functional.silu,
@@ -155,19 +155,8 @@ def _bias(suspect: Suspect) -> Iterator[PortChange]:
         yield PortChange("missing bias", where, f"the reference's bias in {where}", Edits(outputs=outputs))
 
 
-def _added(bias: torch.Tensor, output: Any) -> Any:
-    value = tensor_in(output)
-    return output if value is None else replaced(output, value + bias.to(value.dtype))
-
-
-def _multiplied(factor: float, output: Any) -> Any:
-    value = tensor_in(output)
-    return output if value is None else replaced(output, value * factor)
-
-
-def _capped(cap: float, output: Any) -> Any:
-    value = tensor_in(output)
-    return output if value is None else replaced(output, cap * torch.tanh(value / cap))
+def _added(bias: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return value + bias.to(value.dtype)
 
 
 def _places(paths: Sequence[str]) -> str:
@@ -262,16 +251,14 @@ def _factors(suspect: Suspect) -> Iterator[PortChange]:
     factor = _factor(value, expected)
     if factor is None or not _explains(suspect.stage, value * factor - expected):
         return
-    path = suspect.path
+    path, width = suspect.path, value.shape[-1]
     if suspect.stage.pair.point.side == "input":
         path = next((stage.pair.point.module for stage in suspect.before if stage.pair.point.side == "output"), "")
-        width = value.shape[-1]
-    else:
-        width = value.shape[-1]
     root = f" (√{width})" if abs(factor - math.sqrt(width)) < 1e-3 * factor else ""
     name = "embedding scale" if isinstance(suspect.port.model.get_submodule(path), torch.nn.Embedding) else "scale"
     where = starred(path)
-    edits = Edits(outputs={each: [functools.partial(_multiplied, factor)] for each in suspect.alike(path) or [path]})
+    places = suspect.alike(path) or [path]
+    edits = Edits(outputs={each: [functools.partial(torch.mul, other=factor)] for each in places})
     yield PortChange(name, where, f"the output of {where} × {factor:.6g}{root}", edits)
 
 
@@ -304,7 +291,7 @@ def _caps(suspect: Suspect) -> Iterator[PortChange]:
     cap = round(cap, 3) if abs(cap - round(cap, 3)) < 1e-4 * cap else cap
     path = suspect.path
     where = "the logits" if suspect.stage.pair.point == OUTPUT else starred(path)
-    edits = Edits(outputs={path: [functools.partial(_capped, cap)]})
+    edits = Edits(outputs={path: [lambda output: cap * torch.tanh(output / cap)]})
     yield PortChange("soft-cap", where, f"{where} capped at {cap:g}", edits)
 
 
@@ -478,7 +465,7 @@ def _missing_module(suspect: Suspect) -> Iterator[PortChange]:
     port = suspect.port
     lacking = dict.fromkeys(name.rpartition(".")[0] for name in port.missing if name.endswith("weight"))
     partners = {pair.others[0].module: pair.point.module for pair in port.pairs if pair.point.side == "output"}
-    outputs: dict[str, list[Callable[[Any], Any]]] = {}
+    outputs = {}
     for path in lacking:
         points = [point for point in port.expected.values if point.module == path and point.side == "input"]
         if not points:
@@ -487,18 +474,12 @@ def _missing_module(suspect: Suspect) -> Iterator[PortChange]:
         for point, value in port.expected.values.items():
             fed = point.side == "output" and point.module in partners and value.shape == given.shape
             if fed and torch.equal(value, given):
-                module = port.reference.get_submodule(path)
-                outputs[partners[point.module]] = [functools.partial(_through, module)]
+                outputs[partners[point.module]] = [port.reference.get_submodule(path)]
                 break
     if outputs:
         where = _places(list(outputs))
         said = f"the reference's {_places(list(lacking))} behind {where}"
         yield PortChange("missing module", where, said, Edits(outputs=outputs))
-
-
-def _through(module: torch.nn.Module, output: Any) -> Any:
-    value = tensor_in(output)
-    return output if value is None else replaced(output, module(value))
 
 
 def _attention(suspect: Suspect) -> Iterator[PortChange]:
@@ -570,8 +551,8 @@ def _branches(suspect: Suspect) -> Iterator[PortChange]:
             continue
         path = stage.pair.point.module
         where, factor = starred(path), 1 + part
-        outputs = {each: [functools.partial(_multiplied, factor)] for each in suspect.alike(path)}
-        yield PortChange("branch scale", where, f"the output of {where} × {factor:.6g}", Edits(outputs=outputs))
+        edits = Edits(outputs={each: [functools.partial(torch.mul, other=factor)] for each in suspect.alike(path)})
+        yield PortChange("branch scale", where, f"the output of {where} × {factor:.6g}", edits)
         return
 
 
@@ -594,7 +575,6 @@ def _attributes(suspect: Suspect) -> Iterator[PortChange]:
 
 def _attention_scale(suspect: Suspect) -> Iterator[PortChange]:
     pair, where = suspect.stage.pair, starred(suspect.around)
-    sizes = [value for name, value in _settings(suspect.port.reference).items() if "scal" in name and value > 0]
 
     def edits(factor: float) -> Edits:
         function = functools.partial(_attended, factor=factor)
@@ -613,15 +593,14 @@ def _attention_scale(suspect: Suspect) -> Iterator[PortChange]:
     for _ in range(_STEPS):
         one, two = high - ratio * (high - low), low + ratio * (high - low)
         low, high = (low, two) if gap(one) < gap(two) else (one, high)
-    factor = 2.0 ** ((low + high) / 2)
-    factor = next((near for near in _round_numbers(factor, sizes)), factor)
+    factor = _rounded(2.0 ** ((low + high) / 2))
     yield PortChange("attention scale", where, f"attention scores × {factor:.6g} in {where}", edits(factor))
 
 
-def _round_numbers(factor: float, scales: Sequence[float]) -> list[float]:
+def _rounded(factor: float) -> float:
     whole = round(factor**2) if factor > 1 else round(factor**-2)
     exact = math.sqrt(whole) if factor > 1 else 1 / math.sqrt(max(whole, 1))
-    return [exact] if abs(exact / factor - 1) < 1e-3 else []
+    return exact if abs(exact / factor - 1) < 1e-3 else factor
 
 
 def _gap_at(port: Port, pair: Pair, edits: Edits) -> float:
@@ -630,25 +609,23 @@ def _gap_at(port: Port, pair: Pair, edits: Edits) -> float:
 
 
 def _transplanted(suspect: Suspect) -> Iterator[PortChange]:
-    port = suspect.port
-    outputs, values = {}, {}
+    port, values = suspect.port, {}
     for path in suspect.alike(suspect.path):
         pair = next((each for each in port.pairs if each.point.module == path and each.point.side == "output"), None)
-        if pair is None or len(pair.others) > 1:
-            continue
-        values[path] = pair
+        if pair is not None and len(pair.others) == 1:
+            values[path] = pair
     if suspect.path not in values:
         return
-    for path, pair in values.items():
-        given = {point: value for point, value in port.expected.values.items() if point == pair.others[0]}
-        if given:
-            outputs[path] = [functools.partial(_given, port, pair)]
+    outputs = {
+        path: [functools.partial(_given, port, pair)]
+        for path, pair in values.items()
+        if pair.others[0] in port.expected.values
+    }
     where = starred(suspect.path)
     said = f"the reference's output of {starred(values[suspect.path].others[0].module)} in place of that of {where}"
     yield PortChange("module", where, said, Edits(outputs=outputs))
 
 
-def _given(port: Port, pair: Pair, output: Any) -> Any:
-    value = tensor_in(output)
-    expected = None if value is None else pair.expected(port.expected, value)
-    return output if value is None or expected is None else replaced(output, expected.to(value.dtype))
+def _given(port: Port, pair: Pair, value: torch.Tensor) -> torch.Tensor:
+    expected = pair.expected(port.expected, value)
+    return value if expected is None else expected.to(value.dtype)

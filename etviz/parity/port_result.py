@@ -55,30 +55,14 @@ class Parity:
         """
         import pandas as pd
 
-        rows = [
-            (
-                match.name,
-                " + ".join(match.sources),
-                match.relation,
-                match.detail,
-                " + ".join(match.twins),
-                match.by if match.sources else "",
-                tuple(self._port.tensors[match.name].shape),
-            )
-            for match in self._port.matches.values()
-        ]
-        rows += [
-            (
-                "",
-                name,
-                "missing",
-                "no parameter of the model holds it",
-                "",
-                "",
-                tuple(self._port.reference_tensors[name].shape),
-            )
-            for name in self._port.missing
-        ]
+        rows = []
+        for match in self._port.matches.values():
+            shape, by = tuple(self._port.tensors[match.name].shape), match.by if match.sources else ""
+            names, twins = " + ".join(match.sources), " + ".join(match.twins)
+            rows.append((match.name, names, match.relation, match.detail, twins, by, shape))
+        for name in self._port.missing:
+            shape = tuple(self._port.reference_tensors[name].shape)
+            rows.append(("", name, "missing", "no parameter of the model holds it", "", "", shape))
         return pd.DataFrame(rows, columns=["parameter", "reference", "relation", "detail", "also", "by", "shape"])
 
     @cached_property
@@ -91,19 +75,12 @@ class Parity:
         """
         import pandas as pd
 
+        numbers = ("shape", "rmse", "max_abs", "rel_l2", "noise", "severity", "agrees")
         rows = [
             {
-                "module": stage.pair.point.module,
-                "side": stage.pair.point.side,
-                "call": stage.pair.point.call,
+                **stage.pair.point._asdict(),
                 "reference": " + ".join(other.module for other in stage.pair.others),
-                "shape": stage.shape,
-                "rmse": stage.rmse,
-                "max_abs": stage.max_abs,
-                "rel_l2": stage.rel_l2,
-                "noise": stage.noise,
-                "severity": stage.severity,
-                "agrees": stage.agrees,
+                **{name: getattr(stage, name) for name in numbers},
             }
             for stage in self._stages
         ]
@@ -139,17 +116,10 @@ class Parity:
         """
         import pandas as pd
 
-        rows = [
-            (
-                proof.hypothesis.name,
-                proof.hypothesis.where,
-                proof.hypothesis.change,
-                "" if proof.first is None else place(proof.first),
-                proof.residual,
-                proof.proved,
-            )
-            for proof in self._tried
-        ]
+        rows = []
+        for proof in self._tried:
+            change, first = proof.hypothesis, "" if proof.first is None else place(proof.first)
+            rows.append((change.name, change.where, change.change, first, proof.residual, proof.proved))
         return pd.DataFrame(rows, columns=["hypothesis", "where", "change", "first_difference", "residual", "proved"])
 
     def summary(self) -> str:

@@ -68,12 +68,12 @@ def _extended(value: Any, length: int, more: int) -> Any:
 class Edits:
     """Changes of a model that leave the model itself as it is.
 
-    `outputs` change a module's output; `functions` wrap torch's, which they take with the arguments; `prefix` are token
-    ids before the inputs.
+    `outputs` change the first tensor of a module's output; `functions` wrap torch's, which they take with the
+    arguments; `prefix` are token ids before the inputs.
     """
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
-    outputs: dict[str, list[Callable[[Any], Any]]] = field(default_factory=dict)
+    outputs: dict[str, list[Callable[[torch.Tensor], torch.Tensor]]] = field(default_factory=dict)
     attributes: dict[tuple[str, str], Any] = field(default_factory=dict)
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
     prefix: torch.Tensor | None = None
@@ -184,7 +184,8 @@ def _watched(
 
     def after(path: str, _: Any, args: Any, kwargs: Any, output: Any) -> Any:
         for change in edits.outputs.get(path, ()):
-            output = change(output)
+            value = tensor_in(output)
+            output = output if value is None else replaced(output, change(value))
         keep(Point(path, "output", calls[path]), output)
         return output
 
