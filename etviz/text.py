@@ -29,6 +29,10 @@ def one_line(text: object) -> str:
     return " ".join(printable(text).split())
 
 
+def shortened(text: str, letters: int) -> str:
+    return text if len(text) <= letters else text[: letters - 1] + "…"
+
+
 def markup(text: object) -> str:
     r"""Text for HTML, as it is.
 

@@ -23,7 +23,7 @@ from etviz.artifacts.known_files import identity
 from etviz.cli import artifacts as given
 from etviz.cli.gaps import headline, records
 from etviz.errors import EtvizError, UsageError
-from etviz.text import printable
+from etviz.text import printable, shortened
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -128,8 +128,7 @@ def fitted(body: Any) -> Any:
 
 
 def _cut(text: str, most: int) -> str:
-    plain = printable(text[: most + 1])
-    return plain if len(plain) <= most else plain[: most - 1] + "…"
+    return shortened(printable(text[: most + 1]), most)
 
 
 def _few(n: int) -> int:

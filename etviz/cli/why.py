@@ -11,6 +11,7 @@ import typer
 from etviz.cli import artifacts as given
 from etviz.cli.console import doing, out, plain_text, print_json, with_options
 from etviz.graph.labels import short_name
+from etviz.text import shortened
 
 _UNKNOWN: Final = 3
 _WIDEST: Final = 100
@@ -58,7 +59,7 @@ def _lines(body: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
         if culprit["code"]:
             yield "", ""
             yield "cyan", f"  {short_name(culprit['source'], width - 2)}"
-            yield "", f"    {_begin(culprit['code'], width - 4)}"
+            yield "", f"    {shortened(culprit['code'], width - 4)}"
         yield from _proof(culprit["proof"], width)
         yield from _shares(body["attribution"], width)
         yield from _fingerprints(culprit, width)
@@ -132,10 +133,6 @@ def _step(step: dict[str, str]) -> str:
 
 def _place(row: dict[str, Any]) -> str:
     return f"{row['name']} ({row['source']})" if row["source"] else row["name"]
-
-
-def _begin(text: str, letters: int) -> str:
-    return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
 def _number(value: float | str | None) -> str:

@@ -19,6 +19,7 @@ from etviz.comparison.gap import MISMATCH
 from etviz.errors import UsageError, during
 from etviz.graph.labels import describe_row, short_name
 from etviz.tensors.metrics import METRICS, NAN
+from etviz.text import shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,24 +84,15 @@ class Plots:
         for ends, word, color in ((look, "look", LOOK), (fault, "fault", FAULT)):
             axes.step(place, ends, where="mid", color=color, lw=0.9, ls="--", zorder=1)
             if np.isfinite(ends[-1]):
-                axes.annotate(
-                    word, (1, ends[-1]), xycoords=("axes fraction", "data"), xytext=(3, -2),
-                    textcoords="offset points", fontsize="x-small", color=color,
-                )  # fmt: skip
-        axes.annotate(
-            "noise", (1, 0.3), xycoords=("axes fraction", "data"), xytext=(3, -2), textcoords="offset points",
-            fontsize="x-small", color=TOTAL,
-        )  # fmt: skip
+                _write(axes, word, (1, ends[-1]), (3, -2), xycoords=("axes fraction", "data"), color=color)
+        _write(axes, "noise", (1, 0.3), (3, -2), xycoords=("axes fraction", "data"), color=TOTAL)
         _bands(axes, list(gaps["module"].fillna("")))
         _name_worst(axes, gaps, own, look)
         axes.set_ylim(_LEAST, top)
         axes.set_xlim(-0.7, len(gaps) - 0.3)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set(
-            xlabel="value, in program order",
-            ylabel="severity (1 = rounding or measured noise)",
-        )
-        axes.set_title(_short(self._analysis.title), loc="left", fontsize="medium")
+        axes.set(xlabel="value, in program order", ylabel="severity (1 = rounding or measured noise)")
+        axes.set_title(shortened(self._analysis.title, 48), loc="left", fontsize="medium")
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, ncols=3, fontsize="small")
         return axes
 
@@ -192,9 +184,7 @@ class Plots:
         if channels["share"].sum() > 0:
             worst = int(channels["share"].to_numpy().argmax())
             text = f"index {worst}: {channels['share'].iloc[worst]:.0%} of the squared error"
-            axes.annotate(
-                text, (worst, rmse[worst]), xytext=(0, 4), textcoords="offset points", fontsize="x-small", ha="center"
-            )
+            _write(axes, text, (worst, rmse[worst]), (0, 4), ha="center")
         highest = np.nanmax([*_finite(channels["max_abs"]), 0.0])
         axes.set_ylim(0, 1.25 * highest or 1.0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -250,7 +240,7 @@ class Plots:
         axes.set_xticks(range(len(table.columns)), list(table.columns), rotation=60, ha="right", fontsize="x-small")
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set(xlabel="layer, in program order", ylabel="execution")
-        axes.set_title(_short(self._analysis.title), loc="left", fontsize="medium")
+        axes.set_title(shortened(self._analysis.title, 48), loc="left", fontsize="medium")
         return axes
 
 
@@ -291,10 +281,8 @@ def _bands(axes: Axes, modules: list[str]) -> None:
         if at % 2 == 0:
             axes.axvspan(first - 0.5, end - 0.5, color=TOTAL, alpha=0.07, lw=0, zorder=0)
         if (end - first) * _LETTERS > len(text) * len(modules):
-            axes.annotate(
-                text, ((first + end - 1) / 2, 0), xycoords=("data", "axes fraction"), xytext=(0, 3),
-                textcoords="offset points", ha="center", fontsize="x-small", alpha=0.75,
-            )  # fmt: skip
+            middle = ((first + end - 1) / 2, 0)
+            _write(axes, text, middle, (0, 3), xycoords=("data", "axes fraction"), ha="center", alpha=0.75)
 
 
 def _name_worst(axes: Axes, gaps: pd.DataFrame, values: Floats, look: Floats) -> None:
@@ -307,17 +295,13 @@ def _name_worst(axes: Axes, gaps: pd.DataFrame, values: Floats, look: Floats) ->
         if any(abs(at - other) < apart for other in taken):
             continue
         taken.append(at)
-        row = gaps.iloc[at]
-        right = at > 0.8 * len(gaps)
-        axes.annotate(
-            short_name(describe_row(row), 32),
-            (at, values[at]),
-            xytext=(-4 if right else 4, 5),
-            textcoords="offset points",
-            ha="right" if right else "left",
-            fontsize="x-small",
-            zorder=5,
-        )
+        name = short_name(describe_row(gaps.iloc[at]), 32)
+        offset, side = ((-4, 5), "right") if at > 0.8 * len(gaps) else ((4, 5), "left")
+        _write(axes, name, (at, values[at]), offset, ha=side, zorder=5)
+
+
+def _write(axes: Axes, text: str, place: tuple[float, float], offset: tuple[int, int], **more: Any) -> None:
+    axes.annotate(text, place, xytext=offset, textcoords="offset points", fontsize="x-small", **more)
 
 
 def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
@@ -340,7 +324,7 @@ def _finite(values: pd.Series) -> Floats:
 
 def _row_title(analysis: Analysis, row: Any) -> str:
     place = analysis.rows.find(row)
-    return f"{_short(place.name)} {list(place.about['shape'])} {place.about['dtype']}"
+    return f"{shortened(place.name, 48)} {list(place.about['shape'])} {place.about['dtype']}"
 
 
 def save(draw: Callable[..., Axes], path: str | os.PathLike[str], *arguments: Any) -> Path:
@@ -357,7 +341,3 @@ def save(draw: Callable[..., Axes], path: str | os.PathLike[str], *arguments: An
     with whole_file(target, "the picture") as partial:
         figure.savefig(partial, format=target.suffix.removeprefix("."), bbox_inches="tight")
     return target
-
-
-def _short(text: str, most: int = 48) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"

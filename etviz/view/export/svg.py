@@ -14,7 +14,7 @@ from etviz.comparison.gap import WRONG
 from etviz.errors import UsageError, during
 from etviz.graph.edges import DataEdge
 from etviz.graph.tree import Tree
-from etviz.text import one_line
+from etviz.text import one_line, shortened
 from etviz.view.export.model_explorer import rows_of_nodes
 
 _FILLS: Final = {"ok": "#d9ead9", "warn": "#f3d27a", "bad": "#e0655f", "unknown": "#f4f5f6"}
@@ -157,5 +157,4 @@ def _line(source: tuple[float, float, _Box], target: tuple[float, float, _Box]) 
 
 
 def _text(text: str, most: int = 400) -> str:
-    plain = one_line(text)
-    return escape(plain if len(plain) <= most else plain[: most - 1] + "…")
+    return escape(shortened(one_line(text), most))

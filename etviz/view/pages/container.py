@@ -10,12 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from etviz.view.payload.wire import Answer
+
 VERSION: Final = 1
 _ALIGNMENT: Final = 8
 _LEVEL: Final = 7
-
-Answer = tuple[dict[str, Any], list[bytes]]
-"""The answer to a view's question: JSON, and the buffers that it names."""
 
 
 def pack(

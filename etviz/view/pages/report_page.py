@@ -20,7 +20,7 @@ from etviz.artifacts.files import PathLike, check_target, write_file
 from etviz.errors import EtvizError, UsageError, during
 from etviz.settings import TENSORS, options
 from etviz.text import markup
-from etviz.view.pages.container import Answer, laid_out, pack
+from etviz.view.pages.container import laid_out, pack
 from etviz.view.pages.html import view_page
 from etviz.view.pages.html_tables import MARKS, html_facts, html_finding, html_table, worst_table
 from etviz.view.pages.profile_svg import profile_svg
@@ -28,6 +28,7 @@ from etviz.view.payload.beside import Beside
 from etviz.view.payload.program_payload import build_payload
 from etviz.view.payload.tensor import BUILDERS, build_tensor
 from etviz.view.payload.timeline import build_timeline
+from etviz.view.payload.wire import Answer
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from etviz.analysis.analysis import Analysis
+from etviz.analysis.summary import Fact
 from etviz.comparison.gap import MISMATCH
 from etviz.tensors.histogram import counts_over
 from etviz.view.payload.columns import Column
@@ -119,15 +120,8 @@ class Beside:
         digests = [other.digest for other in self.others]
         shared = int(((self.joined >= 0).sum(axis=1) > 1).sum())
         worst = rows[CHANGE].max() if CHANGE in rows else math.nan
-        level = (
-            "unknown"
-            if math.isnan(worst) or self.apart
-            else "bad"
-            if worst >= _FAR_WORSE
-            else "warn"
-            if worst >= _WORSE
-            else "ok"
-        )
+        level = "bad" if worst >= _FAR_WORSE else "warn" if worst >= _WORSE else "ok"
+        level = "unknown" if math.isnan(worst) or self.apart else level
         verdict, finding = f"No operator became worse than in “{self.labels[0]}”.", None
         if math.isnan(worst):
             verdict = "No operator has a known error in several of the programs."
@@ -143,13 +137,11 @@ class Beside:
             by = f"relative distance {worst:.3g}" if self.apart else f"×{worst:.3g}"
             text = f"{at}{rows['op'].iloc[row]}{f' ({source})' if source else ''}: {by}"
             finding = {"row": row, "text": text, "level": level, "fingerprint": ""}
-        facts = [
-            {"label": label, "value": digest.verdict, "level": digest.level, "row": None, "hint": ""}
-            for label, digest in zip(self.labels[1:], digests, strict=True)
-        ]
+        own = zip(self.labels[1:], digests, strict=True)
+        facts = [Fact(label, digest.verdict, digest.level) for label, digest in own]
         value = f"{shared} of {len(self.joined)} operators are in several programs"
-        facts.append({"label": "Joined", "value": value, "level": "unknown", "row": None, "hint": ""})
-        return {"level": level, "verdict": verdict, "facts": facts, "finding": finding}
+        facts.append(Fact("Joined", value, "unknown"))
+        return {"level": level, "verdict": verdict, "facts": [asdict(fact) for fact in facts], "finding": finding}
 
     def histograms(self, row: int, edges: Any, buffers: MessageBuffers) -> list[dict[str, Any]]:
         histograms = []

@@ -19,6 +19,7 @@ import pandas as pd
 
 from etviz.analysis.analysis import Analysis
 from etviz.analysis.profile import Profile
+from etviz.analysis.summary import Fact
 from etviz.analysis.tables import Tables
 from etviz.comparison.gap import COMPARED
 from etviz.graph.labels import module_labels, row_name
@@ -34,7 +35,7 @@ from etviz.view.payload.explained import (
     add_introduced_part,
     add_quantization,
 )
-from etviz.view.payload.wire import MessageBuffers, encode
+from etviz.view.payload.wire import Answer, MessageBuffers, encode
 
 VERSION: Final = 1
 INNER: Final = "inner_name"
@@ -65,10 +66,10 @@ def table_rows(analysis: Analysis) -> tuple[pd.DataFrame, int]:
     return pd.concat([gaps, filled.astype(gaps.dtypes.to_dict(), errors="ignore")], ignore_index=True), len(gaps)
 
 
-def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dict[str, Any], list[bytes]]:
+def build_payload(analysis: Analysis, beside: Beside | None = None) -> Answer:
     buffers = MessageBuffers()
     rows, compared = table_rows(analysis)
-    digest = analysis.digest
+    digest, finding = analysis.digest, analysis.finder.finding()
     added = pd.DataFrame() if beside is None else beside.added()
     if len(added):
         filled = added.reindex(columns=rows.columns)
@@ -89,12 +90,9 @@ def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dic
         "summary": {
             "level": digest.level,
             "verdict": digest.verdict,
-            "facts": [
-                {"label": f.label, "value": f.value, "level": f.level, "row": f.row, "hint": f.hint}
-                for f in digest.facts
-            ],
+            "facts": [asdict(fact) for fact in digest.facts],
             "notes": [*digest.notes, *notes],
-            "finding": _finding(analysis),
+            "finding": finding and asdict(finding),
         },
         "rows": len(rows),
         "compared": compared,
@@ -119,13 +117,12 @@ def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dic
     }
     if beside is not None:
         own = payload["summary"]
-        about = {"label": beside.labels[0], "value": digest.verdict, "level": digest.level, "row": None, "hint": ""}
+        about = Fact(beside.labels[0], digest.verdict, digest.level)
         if beside.apart:
-            about |= {"value": "The reference of the others.", "level": "unknown"}
+            about = Fact(beside.labels[0], "The reference of the others.", "unknown")
+        theirs = beside.summary(rows)
         payload["title"] = beside.title
-        payload["summary"] = (
-            own | (theirs := beside.summary(rows)) | {"facts": [about, *theirs["facts"], *own["facts"]]}
-        )
+        payload["summary"] = own | theirs | {"facts": [asdict(about), *theirs["facts"], *own["facts"]]}
         payload["beside"] = [
             {"label": label, "tree": _tree(other.tree, _named(table), buffers, nameable=True)}
             for label, other, table in beside.trees(len(rows), len(added))
@@ -137,7 +134,7 @@ def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dic
     return payload, buffers.data
 
 
-def empty_payload(title: str, level: str, lines: Sequence[str]) -> tuple[dict[str, Any], list[bytes]]:
+def empty_payload(title: str, level: str, lines: Sequence[str]) -> Answer:
     buffers = MessageBuffers()
     rows = pd.DataFrame({name: [] for name in ("instruction", "output", INNER)})
     payload = {
@@ -184,23 +181,8 @@ def _named(table: pd.DataFrame) -> pd.DataFrame:
     return known.reindex(table.index).fillna({INNER: ""})
 
 
-def _finding(analysis: Analysis) -> dict[str, Any] | None:
-    finding = analysis.finder.finding()
-    return None if finding is None else asdict(finding)
-
-
 def _column(column: Column, rows: pd.DataFrame, buffers: MessageBuffers) -> dict[str, Any]:
-    about: dict[str, Any] = {
-        "name": column.name,
-        "label": column.label,
-        "kind": column.kind,
-        "format": column.format,
-        "better": column.better,
-        "group": column.group,
-        "description": column.description,
-        "thresholds": list(column.thresholds) if column.thresholds else None,
-        "visible": column.visible,
-    }
+    about = asdict(column) | {"kind": column.kind}
     series = rows[column.name]
     if column.kind == "number":
         names = [f"{column.name}{end}" for end in LIMITS]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -14,11 +13,9 @@ from etviz.tensors.blocks import CLASSES
 from etviz.tensors.histogram import Histogram, histogram, worst_elements
 from etviz.view.payload.beside import Beside
 from etviz.view.payload.explained import float_values, quantization_answer
-from etviz.view.payload.wire import MessageBuffers
+from etviz.view.payload.wire import Answer, MessageBuffers
 
 MOST_CHANNELS: Final = 1 << 16
-
-Answer = tuple[dict[str, Any], list[bytes]]
 
 
 def build_error_map(analysis: Analysis, params: dict[str, Any]) -> Answer:
@@ -64,13 +61,8 @@ def build_channels(analysis: Analysis, params: dict[str, Any]) -> Answer:
             f"call inspection.row({row}).channels({axis})"
         )
     channels = analysis.values.channel_error(row, axis)
-    return {
-        "axis": axis % max(1, len(shape)),
-        "size": len(channels),
-        "rmse": buffers.add(channels["rmse"], "float64"),
-        "max_abs": buffers.add(channels["max_abs"], "float64"),
-        "share": buffers.add(channels["share"], "float64"),
-    }, buffers.data
+    numbers = {name: buffers.add(channels[name], "float64") for name in ("rmse", "max_abs", "share")}
+    return {"axis": axis % max(1, len(shape)), "size": len(channels)} | numbers, buffers.data
 
 
 def _row(params: dict[str, Any]) -> int:
@@ -85,7 +77,7 @@ BUILDERS: Final = {"error_map": build_error_map, "scatter": build_scatter, "chan
 
 def build_tensor(
     analysis: Analysis, row: int, bins: int = 64, *, worst: bool = True, beside: Beside | None = None
-) -> tuple[dict[str, Any], list[bytes]]:
+) -> Answer:
     buffers = MessageBuffers()
     pair = analysis.values.pair(row)
     reference, runtime = pair.reference, pair.runtime
@@ -125,17 +117,10 @@ def build_tensor(
 
 
 def _statistics(drawn: Histogram) -> list[dict[str, Any]]:
-    names: Sequence[tuple[str, str]] = (
-        ("min", "minimum"),
-        ("max", "maximum"),
-        ("mean", "mean"),
-        ("std", "std"),
-        ("rms", "rms"),
-        ("zeros", "zeros"),
-    )
+    labels = {"minimum": "min", "maximum": "max", "mean": "mean", "std": "std", "rms": "rms", "zeros": "zeros"}
     parts = ("reference", "runtime", "error")
     return [
         {"name": label}
         | {part: as_text(getattr(drawn.statistics[part], name)) if part in drawn.statistics else None for part in parts}
-        for label, name in names
+        for name, label in labels.items()
     ]

@@ -18,7 +18,7 @@ from etviz.artifacts.etdump.etdump import ProfileEvents
 from etviz.errors import UsageError
 from etviz.graph.labels import node_label, owners_of
 from etviz.view.payload.program_payload import INNER, table_rows
-from etviz.view.payload.wire import MessageBuffers, encode
+from etviz.view.payload.wire import Answer, MessageBuffers, encode
 
 KINDS: Final = ("framework", "call", "operator", "kernel")
 _FRAMEWORK, _CALL, _OPERATOR, _KERNEL = range(len(KINDS))
@@ -28,7 +28,7 @@ _MOST_LEVELS: Final = 12
 OWN_CLOCK: Final = "A delegate's operators are timed by another clock: they are drawn from the start of their call."
 
 
-def build_timeline(analysis: Analysis, params: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
+def build_timeline(analysis: Analysis, params: dict[str, Any]) -> Answer:
     """Sorted by start; ``{"run"}`` is a number among the timed executions."""
     run, profile = params.get("run"), analysis.profile
     executions = profile.executions

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+Answer = tuple[dict[str, Any], list[bytes]]
+"""The answer to a view's question: JSON, and the buffers that it names."""
+
 
 class MessageBuffers:
     def __init__(self, data: Iterable[bytes] = ()) -> None:

@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, Final
 
 from etviz.analysis.analysis import Analysis
@@ -35,7 +34,7 @@ class Jobs:
         self,
         analysis: Callable[[], Analysis],
         send: Callable[[dict[str, Any]], None],
-        own: Mapping[str, Job] = MappingProxyType({}),
+        own: Mapping[str, Job],
     ) -> None:
         self._analysis = analysis
         self._send = send
@@ -102,13 +101,6 @@ class Jobs:
         return report
 
 
-def _attribution(
-    analysis: Analysis, params: dict[str, Any], progress: Progress, cancel: threading.Event
-) -> dict[str, Any]:
-    analysis.attribution(params.get("output"), params.get("run"), progress=progress)
-    return {}
-
-
 def _zoom(analysis: Analysis, params: dict[str, Any], progress: Progress, cancel: threading.Event) -> dict[str, Any]:
     zoom = analysis.zoom(params.get("row"), progress=progress, cancel=cancel).findings.zoom
     return {"faithful": zoom and zoom.faithful, "message": zoom.message if zoom else ""}
@@ -140,4 +132,4 @@ def _what_if(analysis: Analysis, params: dict[str, Any], progress: Progress, can
     return {"rows": rows, "outputs": outputs}
 
 
-WORK: Final[dict[str, Work]] = {"attribution": _attribution, "zoom": _zoom, "what_if": _what_if}
+WORK: Final[dict[str, Work]] = {"zoom": _zoom, "what_if": _what_if}

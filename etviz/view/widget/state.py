@@ -16,6 +16,7 @@ from etviz.view.pages.html_tables import html_table
 from etviz.view.pages.report_page import embedded_html
 from etviz.view.payload.beside import Beside
 from etviz.view.payload.program_payload import build_payload, column_names
+from etviz.view.payload.wire import Answer
 
 SHARED: Final = ("selected", "sort_by", "descending", "filter", "expanded", "height")
 
@@ -94,7 +95,7 @@ class ViewState(traitlets.HasTraits):
             other._others, other._read_method = self._others | {own: self}, self._read_method
         return self._others[name]
 
-    def payload(self) -> tuple[dict[str, Any], list[bytes]]:
+    def payload(self) -> Answer:
         return build_payload(self.analysis, self.beside)
 
     def attribute(self, params: dict[str, Any], progress: Callable[[int, int], None]) -> None:

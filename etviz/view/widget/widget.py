@@ -25,6 +25,7 @@ from etviz.settings import options
 from etviz.view.pages.html import STATIC
 from etviz.view.payload.tensor import BUILDERS, build_tensor
 from etviz.view.payload.timeline import build_timeline
+from etviz.view.payload.wire import Answer
 from etviz.view.widget.explanations import explain, offered
 from etviz.view.widget.jobs import Job, Jobs, Progress
 from etviz.view.widget.panel import NO_PANEL, Area, PanelPlace, is_place, listed, place, settle
@@ -32,7 +33,6 @@ from etviz.view.widget.state import SHARED, ViewState
 
 logger = logging.getLogger(__name__)
 
-Answer = tuple[dict[str, Any], list[bytes]]
 _MOST_BINS = 4096
 KEPT: Final[deque[ViewState]] = deque(maxlen=8)
 """Programs of the newest views, which stay although nobody else holds them: ipywidgets keeps every open widget."""
