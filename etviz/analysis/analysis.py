@@ -20,7 +20,7 @@ from etviz.analysis.finding import Finder
 from etviz.analysis.findings import Findings, program_file
 from etviz.analysis.insides import Insides, due, settled
 from etviz.analysis.ledger import ledger
-from etviz.analysis.profile import ModuleTotal, Profile, module_total
+from etviz.analysis.profile import ModuleTotal, Profile, events_frame, module_total
 from etviz.analysis.quantization import Quantization
 from etviz.analysis.row_tensors import RowTensors
 from etviz.analysis.rows import Call, Rows, row_count, told_first
@@ -152,7 +152,7 @@ class Analysis:
     @cached_property
     @during("listing the events")
     def events(self) -> pd.DataFrame:
-        return self.profile.events(self.graph, self.findings.inner_handles)
+        return events_frame(self.profile, self.graph, self.findings.inner_handles)
 
     @cached_property
     @during("listing the program")

@@ -44,12 +44,7 @@ class Finder:
     """Decides what is wrong with a program, zooms included."""
 
     def __init__(
-        self,
-        findings: Findings,
-        rows: Rows,
-        values: RowTensors,
-        attributions: Attributions,
-        quantization: Quantization,
+        self, findings: Findings, rows: Rows, values: RowTensors, attributions: Attributions, quantization: Quantization
     ) -> None:
         self._findings, self._rows, self._values, self._attributions = findings, rows, values, attributions
         self._quantization = quantization

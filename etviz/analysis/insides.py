@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from tqdm.auto import tqdm
 
@@ -18,7 +18,7 @@ from etviz.analysis.zooms import Zooms
 from etviz.comparison.gap import MISMATCH, Gap
 from etviz.errors import EtvizError, ExecutionError, during
 from etviz.graph.ir import Graph
-from etviz.graph.labels import owners_of
+from etviz.graph.labels import inside_of
 from etviz.graph.uses import operators
 from etviz.tensors.metrics import AT_LEAST, Noise
 
@@ -110,7 +110,8 @@ def due(graph: Graph, tables: Tables, zooms: Zooms, *, bounded: bool) -> list[in
     beyond: dict[int, int] = {}
     large: dict[int, int] = {}
     total = sum(1 for node in operators(graph.walk()) if node.instruction >= 0 and node.target != "delegate")
-    insides = {node.instruction: _inside(graph, node.instruction) for node in _delegates(graph)}
+    delegates = [node.instruction for node in graph.walk() if node.target == "delegate" and node.instruction >= 0]
+    insides = {instruction: inside_of(graph, instruction) for instruction in delegates}
     total += sum(len(list(operators(inside.nodes))) for inside in insides.values())
     rows = tables.rows
     calls = rows.index[rows["kind"] == "delegate"] if len(rows) else ()
@@ -124,15 +125,6 @@ def due(graph: Graph, tables: Tables, zooms: Zooms, *, bounded: bool) -> list[in
         elif len(list(operators(inside.nodes))) > SHARE * total:
             large.setdefault(int(about["instruction"]), int(row))
     return [*beyond.values(), *(row for instruction, row in large.items() if instruction not in beyond)]
-
-
-def _delegates(graph: Graph) -> list[Any]:
-    return [node for node in graph.walk() if node.target == "delegate" and node.instruction >= 0]
-
-
-def _inside(graph: Graph, instruction: int) -> Graph:
-    owner = owners_of(graph).get(instruction, graph)
-    return owner.inside(next(node for node in owner.nodes if node.instruction == instruction))
 
 
 def _weights(inside: Graph) -> int:

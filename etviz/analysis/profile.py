@@ -20,7 +20,7 @@ from etviz.artifacts.etdump.etdump import ProfileEvents, RunBlock
 from etviz.artifacts.files import parse_json
 from etviz.errors import UsageError
 from etviz.graph.ir import Graph, Node
-from etviz.graph.labels import describe, owners_of
+from etviz.graph.labels import describe, inside_of, owners_of
 from etviz.graph.modules import is_within, members, module_paths
 from etviz.upstream.emulated import EMULATED
 
@@ -40,24 +40,8 @@ CALLS: Final = ("OPERATOR_CALL", "DELEGATE_CALL")
 _HALF: Final = 1 << 31
 _WRAP: Final = 1 << 32
 COLUMNS: Final = (
-    "event_block",
-    "name",
-    "instruction",
-    "backend",
-    "op_types",
-    "count",
-    "avg_ms",
-    "p10_ms",
-    "p50_ms",
-    "p90_ms",
-    "min_ms",
-    "max_ms",
-    "std_ms",
-    "samples_ms",
-    "module",
-    "source",
-    "operator",
-    "confidence",
+    *("event_block", "name", "instruction", "backend", "op_types", "count", "avg_ms", "p10_ms", "p50_ms", "p90_ms"),
+    *("min_ms", "max_ms", "std_ms", "samples_ms", "module", "source", "operator", "confidence"),
 )
 METADATA: Final = "delegate_debug_metadatas"
 _LONGEST_NAME: Final = 80
@@ -130,10 +114,6 @@ def emulated_calls(blocks: Iterable[RunBlock]) -> dict[int, str]:
     return names
 
 
-def total_latency(blocks: Sequence[RunBlock], factor: float) -> float:
-    return sum(instruction_latency(blocks, factor).values())
-
-
 @dataclass(frozen=True)
 class Profile:
     """The events that the runtime timed.
@@ -148,9 +128,6 @@ class Profile:
     converter: TimeConverter | None = None
     note: str = ""
     distorted: bool = False
-
-    def events(self, graph: Graph, handles: Handles = MappingProxyType({})) -> pd.DataFrame:
-        return events_frame(self, graph, handles)
 
     @cached_property
     def executions(self) -> list[ProfileEvents]:
@@ -245,7 +222,7 @@ def events_frame(profile: Profile, graph: Graph, handles: Handles = MappingProxy
         row["instruction"] = instruction if instruction >= 0 else None
         row |= _statistics(samples.times)
         if inner and (told := joined[instruction].get(name)) is not None:
-            place = describe(_inside(graph, instruction), told.node, 0)
+            place = describe(inside_of(graph, instruction), told.node, 0)
             row |= {"op_types": [told.node.target], "operator": told.node.name, "confidence": told.confidence}
             row |= {name: place[name] for name in ("module", "source")}
         row[METADATA] = None
@@ -296,16 +273,10 @@ def _about(owner: Graph, node: Node | None, *, inner: bool) -> dict[str, Any]:
     return about | {"op_types": operators} | {name: told[name] for name in ("backend", "module", "source")}
 
 
-def _inside(graph: Graph, instruction: int) -> Graph:
-    owner = owners_of(graph).get(instruction, graph)
-    node = next((item for item in owner.nodes if item.instruction == instruction), None)
-    return owner.inside(node) if node is not None and node.target == "delegate" else Graph("")
-
-
 def _joined(
     graph: Graph, instruction: int, names: Sequence[str], handles: Mapping[str, Sequence[int]]
 ) -> dict[str, JoinedEvent]:
-    return join_events(_inside(graph, instruction), names, handles)
+    return join_events(inside_of(graph, instruction), names, handles)
 
 
 def _objects(metadata: list[bytes]) -> list[Any] | None:

@@ -66,11 +66,7 @@ def summarize(findings: Findings, tables: Tables, decision: Decision) -> Summary
     own = judge_outputs(tables.outputs, judged, undetermined, accused=accused, best=best)
     level, verdict = _with_culprit(*own, findings.constants, decision.culprit)
     gaps, coverage = tables.rows, tables.coverage
-    facts = [
-        _constants(gaps, findings.constants),
-        _compared(coverage),
-        _delegated(findings.delegation),
-    ]
+    facts = [_constants(gaps, findings.constants), _compared(coverage), _delegated(findings.delegation)]
     facts += [_worst(tables, decision.culprit), _first_divergence(tables, decision.culprit), _nonfinite(tables)]
     notes = [*findings.notes, *tables.compared.notes]
     return Summary(level, verdict, [fact for fact in facts if fact is not None], notes)
@@ -100,12 +96,7 @@ def _fault(culprit: Culprit) -> str:
 
 
 def judge_outputs(
-    outputs: pd.DataFrame,
-    judged: Sequence[bool] = (),
-    undetermined: str = "",
-    *,
-    accused: bool = False,
-    best: str = "",
+    outputs: pd.DataFrame, judged: Sequence[bool] = (), undetermined: str = "", *, accused: bool = False, best: str = ""
 ) -> tuple[str, str]:
     """Level and verdict of the final outputs; `judged` says by execution whether they can be judged.
 
@@ -323,9 +314,8 @@ def _nonfinite(tables: Tables) -> Fact | None:
     if not rows:
         return Fact("Non-finite", "none")
     alone = len(own) > 0 and bool((gaps["status"] == NOT_COMPARED).all())
-    text = f"in {_values(rows)}" + (
-        f", first in {describe_row(_first(own))}" if alone else ", the same in the reference"
-    )
+    where_else = f"first in {describe_row(_first(own))}" if alone else "the same in the reference"
+    text = f"in {_values(rows)}, {where_else}"
     row = None if created is None else int(created.name)
     return Fact("Non-finite", ", ".join(filter(None, (text, where))), "ok", row)
 

@@ -68,10 +68,6 @@ class Tables:
         return outputs_frame(self.compared.runs)
 
     @cached_property
-    def on_grid(self) -> frozenset[int]:
-        return frozenset(row for row, gap in enumerate(self.gaps) if gap.on_grid)
-
-    @cached_property
     def unused(self) -> frozenset[int]:
         """Rows whose value no operator reads: an error in it does no harm."""
         values = unused(self._findings.graph)

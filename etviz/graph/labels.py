@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from etviz.graph.ir import OBSERVED, Graph, Node, Ref
 from etviz.graph.quantize_ops import DEQUANTIZE, QUANTIZE, conversion, is_dequantize
 from etviz.graph.uses import only_moves, operators
+from etviz.text import shortened
 
 _FRAME: Final = re.compile(
     r'^[ \t]*File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?', re.MULTILINE
@@ -125,6 +126,13 @@ def owners_of(graph: Graph) -> dict[int, Graph]:
         for branch in graph.branches(node):
             owners |= owners_of(branch)
     return owners
+
+
+def inside_of(graph: Graph, instruction: int) -> Graph:
+    """The graph inside a delegate call, empty for any other instruction."""
+    owner = owners_of(graph).get(instruction, graph)
+    node = next((item for item in owner.nodes if item.instruction == instruction), None)
+    return owner.inside(node) if node is not None and node.target == "delegate" else Graph("")
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -316,8 +324,7 @@ def short_name(text: str, letters: int) -> str:
         return f"{number}{head}…{place[len(head) - room :]}{kept}"
     if room >= _LEGIBLE and place:
         return f"{number}…{place[-room:]}{kept}"
-    rest = number + kept.removeprefix(" · ")
-    return rest if len(rest) <= letters else rest[: letters - 1] + "…"
+    return shortened(number + kept.removeprefix(" · "), letters)
 
 
 def describe_outputs(node: Node) -> str:

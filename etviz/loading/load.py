@@ -8,14 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.analysis.findings import Compared, Findings
-from etviz.analysis.profile import (
-    MetadataParser,
-    Profile,
-    TimeConverter,
-    emulated_calls,
-    instruction_latency,
-    total_latency,
-)
+from etviz.analysis.profile import MetadataParser, Profile, TimeConverter, emulated_calls, instruction_latency
 from etviz.artifacts.etdump.debug_buffer import first_misplaced
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
@@ -183,7 +176,7 @@ def _timed(paired: Paired, timing: PathLike | None, factor: float) -> tuple[list
     if not blocks:
         raise ArtifactError(timing, f"it holds no execution of the method {paired.method}", "give another timing=")
     blocks = blocks[1:] or blocks  # the first one also warms up
-    plain, slow = (total_latency(some, factor) for some in (blocks, logged))
+    plain, slow = (sum(instruction_latency(some, factor).values()) for some in (blocks, logged))
     note = f"{_PLAIN.format(len(blocks), '' if len(blocks) == 1 else 's')}"
     if plain > 0 and slow > _DISTORTED * plain:
         note += f"; logging values made the run {slow / plain:.3g} times as long"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from etviz.analysis.inner_events import CERTAIN, LIKELY, join_events
-from etviz.analysis.profile import Profile
+from etviz.analysis.profile import Profile, events_frame
 from etviz.artifacts.etdump.etdump import ProfileEvents, RunBlock
 from etviz.graph.ir import Graph, Node
 from tests.programs import Executed
@@ -81,7 +81,7 @@ def test_json_of_a_backend_is_read_by_default(metadata: list[bytes], expected: o
     timed = ProfileEvents(
         name=name, chain=ids, instruction_id=ids, delegate_debug_id=inner, metadata=text, start=ticks, end=ticks + 5
     )
-    frame = Profile([RunBlock("Execute", None, timed, ())]).events(Graph("forward"))
+    frame = events_frame(Profile([RunBlock("Execute", None, timed, ())]), Graph("forward"))
     if expected is None:
         assert "delegate_debug_metadatas" not in frame
     else:
