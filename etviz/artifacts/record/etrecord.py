@@ -195,23 +195,19 @@ class ETRecord:
 
     def representative_inputs(self) -> Any:
         """A tuple, a list of tuples, or None; raises as `load_all`."""
-        from etviz.artifacts.record.torch_file import load_all
-
-        data = self.member("representative_inputs")
-        return None if data is None else load_all(data, self.path, "representative_inputs")
+        return self._loaded("representative_inputs")
 
     def reference_outputs(self, method: str) -> list[Any]:
-        from etviz.artifacts.record.torch_file import load_all
-
-        data = self.member("reference_outputs")
-        stored = None if data is None else load_all(data, self.path, "reference_outputs")
+        stored = self._loaded("reference_outputs")
         outputs = stored.get(method) if isinstance(stored, dict) else None
         return list(outputs) if isinstance(outputs, (list, tuple)) else []
 
     def example_inputs(self, method: str) -> Any:
+        return self._loaded(f"{_EDGE}{method}_example_inputs")
+
+    def _loaded(self, name: str) -> Any:
         from etviz.artifacts.record.torch_file import load_all
 
-        name = f"{_EDGE}{method}_example_inputs"
         data = self.member(name)
         return None if data is None else load_all(data, self.path, name)
 

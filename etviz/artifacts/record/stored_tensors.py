@@ -6,7 +6,7 @@ The lazy reader of safetensors opens a path, which may name another file by then
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,17 +41,27 @@ def tensor_checksum(tensor: torch.Tensor) -> str:
     return digest.hexdigest()
 
 
-class StoredTensors(Mapping[str, "torch.Tensor"]):
+class NamedTensors(Mapping[str, "torch.Tensor"]):
+    """Tensors that are made on access; `_names` are known before."""
+
+    _names: Collection[str]
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names  # without making it, as a Mapping would
+
+
+class StoredTensors(NamedTensors):
     """The data is the header's length (uint64, little-endian), the header (JSON), the values."""
 
     def __init__(self, data: memoryview, checksums: Mapping[str, str], path: str) -> None:
-        self._data, self._checksums, self._path = data, checksums, path
-
-    def __len__(self) -> int:
-        return len(self._checksums)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._checksums)
+        self._data, self._path = data, path
+        self._names = self._checksums = checksums
 
     def __getitem__(self, name: str) -> torch.Tensor:
         check_unchanged(self._data)

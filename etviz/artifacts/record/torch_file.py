@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from torch._guards import TracingContext, tracing
 
 from etviz.artifacts.buffers import LARGE, Buffers
 from etviz.artifacts.files import MappedFile, Residency, as_file, check_unchanged, open_archive, stored_bytes
+from etviz.artifacts.record.stored_tensors import NamedTensors
 from etviz.errors import ArtifactError
 from etviz.upstream.libraries import load_operator_library
 
@@ -29,7 +30,7 @@ _A_MODE: Final[Any] = SimpleNamespace(shape_env=None)
 _ADVICE: Final = "write the ETRecord again with ETRecord.save()"
 
 
-class TensorFile(Mapping[str, "torch.Tensor"]):
+class TensorFile(NamedTensors):
     """Tensors saved with `torch.save`, as read-only views; unaligned ones are copied on each access."""
 
     def __init__(self, data: memoryview, path: str, member: str) -> None:
@@ -45,18 +46,9 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
             ) from error
         if not isinstance(loaded, Mapping):
             raise ArtifactError(path, f"{member} is not a table of tensors", _ADVICE, where=member)
-        self._tensors = {str(name): t for name, t in loaded.items() if isinstance(t, torch.Tensor)}
+        self._names = self._tensors = {str(name): t for name, t in loaded.items() if isinstance(t, torch.Tensor)}
         if not all(map(_is_plain, self._tensors.values())):
             raise ArtifactError(path, f"{member} holds a tensor that is not a plain one", _ADVICE, where=member)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._tensors  # without making it, as a Mapping would
 
     def __getitem__(self, name: str) -> torch.Tensor:
         return self._view(name, aligned=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.record.etrecord import ETRecord
 from etviz.artifacts.record.record_file import Record
+from etviz.artifacts.record.stored_tensors import NamedTensors
 from etviz.artifacts.record.torch_file import TensorFile
 from etviz.errors import ArtifactError
 
@@ -14,22 +15,14 @@ if TYPE_CHECKING:
     import torch
 
 
-class Weights(Mapping[str, "torch.Tensor"]):
+class Weights(NamedTensors):
     """Tensors by `Input.target`; those in an ETRecord that is not given raise `ArtifactError`."""
 
     def __init__(self, record: Record, record_path: str, etrecord: ETRecord | None) -> None:
         self._record = record
+        self._names = record.places
         self._path = record_path
         self._etrecord = etrecord
-
-    def __len__(self) -> int:
-        return len(self._record.places)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._record.places)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._record.places
 
     def __getitem__(self, key: str) -> torch.Tensor:
         table, name, path = self._where(key)
@@ -76,22 +69,9 @@ class Weights(Mapping[str, "torch.Tensor"]):
             ) from None
 
 
-class _Over(Mapping[str, "torch.Tensor"]):
+class _Over(NamedTensors):
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        self._tensors = tensors
-
-    @property
-    def inner(self) -> Mapping[str, torch.Tensor]:
-        return self._tensors
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._tensors
+        self._names = self.inner = tensors
 
 
 class CachedTensors(_Over):
@@ -105,7 +85,7 @@ class CachedTensors(_Over):
     def __getitem__(self, key: str) -> torch.Tensor:
         tensor = self._held.get(key)
         if tensor is None:
-            tensor = self._tensors[key]
+            tensor = self.inner[key]
             if self._nbytes + tensor.nbytes <= self.LIMIT:
                 self._held[key] = tensor
                 self._nbytes += tensor.nbytes
@@ -121,5 +101,5 @@ class Aligned(_Over):
     BOUNDARY: Final = 64
 
     def __getitem__(self, key: str) -> torch.Tensor:
-        tensor = self._tensors[key]
+        tensor = self.inner[key]
         return tensor.clone() if tensor.data_ptr() % self.BOUNDARY else tensor

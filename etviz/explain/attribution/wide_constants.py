@@ -7,7 +7,7 @@ the node.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 
 from etviz.artifacts.buffers import LARGE, Buffers
+from etviz.artifacts.record.stored_tensors import NamedTensors
 from etviz.evaluation.interpreter import weight_of
 from etviz.tensors.finite import has_nonfinite
 
@@ -33,14 +34,14 @@ def widen(value: Any) -> Any:
     return value
 
 
-class WideConstants(Mapping[str, "torch.Tensor"]):
+class WideConstants(NamedTensors):
     """One method's constants in float64, by `Input.target`; `narrow` ones as they are.
 
     The last used ones, of at most `most` bytes, are kept.
     """
 
     def __init__(self, constants: Mapping[str, torch.Tensor], narrow: Container[str] = (), most: int = _KEPT) -> None:
-        self._constants = constants
+        self._names = self._constants = constants
         self._most = most
         self._narrow = narrow
         self._kept: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -63,15 +64,6 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
         if narrow.numel() < LARGE or not narrow.is_floating_point() or not narrow.is_contiguous():
             return widen(narrow)
         return self._buffers.empty(narrow.shape, torch.float64).copy_(narrow)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._constants)
-
-    def __len__(self) -> int:
-        return len(self._constants)
-
-    def __contains__(self, target: object) -> bool:
-        return target in self._constants
 
     def narrow(self, wide: Any) -> torch.Tensor | None:
         target = self._target(wide)
