@@ -107,10 +107,10 @@ class Zooms:
         return self._operator_alone(gap).piece.inputs
 
     def repro(self, row: Any, path: str | os.PathLike[str], timeout: float | None = None) -> Path:
-        from etviz.explain.zoom.repro import about_row, write_repro
+        from etviz.explain.zoom.repro import write_repro
 
         place = self._rows.own(row)
-        return write_repro(self._alone(place.gap), about_row(place.about), Path(path), timeout)
+        return write_repro(self._alone(place.gap), place.about, Path(path), timeout)
 
     @property
     def _replay(self) -> Replay:

@@ -9,11 +9,11 @@ from typing import Any, Final
 from etviz.comparison.gap import Gap, Run
 from etviz.errors import UsageError
 from etviz.evaluation.own_operators import OwnFunctions
+from etviz.explain.stages.against import without_reference
 from etviz.explain.stages.stages import NO_PARTNER
 from etviz.graph.ir import Graph
 from etviz.graph.labels import owners_of
 from etviz.graph.uses import operators
-from etviz.tensors.metrics import NAN, UNKNOWN, Sums
 
 _LISTED: Final = 8
 
@@ -50,9 +50,7 @@ def _failed(gap: Gap, targets: Mapping[int, Sequence[str]], problems: Mapping[st
     text = next((problems[target] for target in targets.get(gap.instruction, ()) if target in problems), "")
     if not text:
         return gap
-    unknown = dict.fromkeys(gap.metrics, NAN)
-    reason = f"{NO_PARTNER}: {text}"
-    return replace(gap, metrics=unknown, total=Sums(), reference=None, noise=UNKNOWN, unpaired=reason, introduced=None)
+    return replace(without_reference(gap, f"{NO_PARTNER}: {text}"), introduced=None)
 
 
 def _targets(graph: Graph) -> dict[int, list[str]]:

@@ -26,11 +26,12 @@ from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.operator_rules import OperatorError
 from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.spill import SpillFile
+from etviz.explain.given_values import GivenValues
 from etviz.explain.stages.against import OtherReference, without_reference
 from etviz.explain.stages.alignment import Side, align, left_out, put_in_between
 from etviz.explain.stages.ladder import agree
 from etviz.explain.stages.stages import EXPORTED, LOWERED, NO_PARTNER, QUANTIZED, ProgramForm, Stage, StageError, Stages
-from etviz.graph.ir import Graph, Node, Ref, map_arg
+from etviz.graph.ir import Graph, Node, Ref, renamed
 from etviz.graph.quantize_ops import is_conversion
 from etviz.graph.uses import Key, operators
 from etviz.tensors.digest import octets
@@ -137,18 +138,14 @@ def digest_of(tensor: torch.Tensor) -> str:
 def _insert(graph: Graph, copy: Node, readers: Sequence[Node]) -> None:
     source = copy.reads()[0]
     at = next((at + 1 for at, node in enumerate(graph.nodes) if node.name == source), 0)
-    names = {node.name for node in readers}
-
-    def other(leaf: Any) -> Any:
-        return Ref(copy.name) if isinstance(leaf, Ref) and leaf.name == source else leaf
-
+    names, other = {node.name for node in readers}, {source: Ref(copy.name)}
     graph.nodes.insert(at, copy)
     for place, node in enumerate(graph.nodes):
         if node.name in names:
-            args, kwargs = tuple(map_arg(node.args, other)), map_arg(node.kwargs, other)
+            args, kwargs = tuple(renamed(node.args, other)), renamed(node.kwargs, other)
             graph.nodes[place] = replace(node, args=args, kwargs=kwargs)
     if not readers:
-        graph.outputs = map_arg(graph.outputs, other)
+        graph.outputs = renamed(graph.outputs, other)
 
 
 def exported(model: Any, inputs: Sequence[Any]) -> ExportedProgram:
@@ -166,28 +163,6 @@ def exported(model: Any, inputs: Sequence[Any]) -> ExportedProgram:
     finally:
         for module in training:
             module.training = True
-
-
-class _OwnValues:
-    def __init__(self, values: Mapping[int, torch.Tensor], outputs: Sequence[Any]) -> None:
-        self.problems: dict[int, str] = {}
-        self._values, self._outputs = values, outputs
-
-    def values(self, instruction: int) -> list[Any]:
-        return [self._values[instruction]] if instruction in self._values else []
-
-    def some_values(self, instruction: int, first: int, count: int) -> list[Any]:
-        return self.values(instruction)[first : first + count]
-
-    def last_values(self, instruction: int, count: int) -> list[Any] | None:
-        values = self.values(instruction)
-        return values if len(values) == count else None
-
-    def inside(self, instruction: int) -> list[tuple[int | str, Any]]:
-        return []
-
-    def outputs(self) -> list[Any]:
-        return list(self._outputs)
 
 
 class _Filed(Keeper):
@@ -244,8 +219,8 @@ class OwnModel:
         inputs = [execution.inputs for execution in self._replay.executions]
         with SpillFile() as file:
             for run, item in enumerate(runs):
-                values = {at: logged[run][name] for at, name in enumerate(names) if name in logged[run]}
-                log = _OwnValues(values, self._replay.executions[run].log.outputs())
+                values = {at: [logged[run][name]] for at, name in enumerate(names) if name in logged[run]}
+                log = GivenValues(values, self._replay.executions[run].log.outputs())
                 compare = partial(
                     compare_together,
                     logs=[log],

@@ -22,6 +22,7 @@ from etviz.artifacts.program.held import Held, held_operators, is_readable
 from etviz.artifacts.program.program import read_program
 from etviz.comparison.constants import Difference, differing, kind_of
 from etviz.errors import UsageError
+from etviz.explain.given_values import GivenValues
 from etviz.graph.exposure import Exposure, expose
 from etviz.graph.ir import Graph, Node, Ref
 from etviz.graph.quantize_ops import conversion
@@ -85,10 +86,10 @@ class How:
 
 
 @dataclass(slots=True)
-class InnerValues:
-    """The values of a delegate's operators in one execution, by number of `graph`.
+class InnerValues(GivenValues):
+    """The values of a delegate's operators in one execution, by number of `graph`; `reasons` say why one is None.
 
-    `given` has None for an output without a value, `reasons` why. `parts` has the number of the operator whose part
+    `parts` has the number of the operator whose part
     another one is. `faithful` is True if the delegate's outputs equal the run's bit for bit, None if unknown.
     `deviation` is the largest absolute difference of the outputs from the run's, NaN if unknown. `implementation` is
     empty for the backend's kernels. If the run computed in another `precision`, the values are those of float32, and
@@ -96,8 +97,6 @@ class InnerValues:
     """
 
     graph: Graph
-    given: dict[int, list[Any]]
-    results: list[Any]
     reasons: dict[int, str]
     parts: dict[int, int]
     faithful: bool | None
@@ -105,26 +104,8 @@ class InnerValues:
     message: str
     notes: tuple[str, ...] = ()
     logged: bool = False
-    problems: dict[int, str] = field(default_factory=dict)
     implementation: str = ""
     precision: str = ""
-
-    def values(self, instruction: int) -> list[Any]:
-        """Makes it a `Log`, with the methods below."""
-        return list(self.given.get(instruction, ()))
-
-    def some_values(self, instruction: int, first: int, count: int) -> list[Any]:
-        return self.values(instruction)[first : first + count]
-
-    def last_values(self, instruction: int, count: int) -> list[Any] | None:
-        values = self.values(instruction)
-        return values[-count:] if 0 < count <= len(values) else None
-
-    def inside(self, instruction: int) -> list[tuple[Identifier, Any]]:
-        return []
-
-    def outputs(self) -> list[Any]:
-        return list(self.results)
 
 
 def inner_values(subject: ZoomSubject, how: How) -> InnerValues:
@@ -170,7 +151,7 @@ def _only_read(subject: ZoomSubject, held: Sequence[Held]) -> InnerValues:
         f"that a probe returns (etviz.probe). Its program has {len(held)} operators: {named}."
     )
     outputs = AloneRun(list(piece.outputs), {}, {}, None)
-    return InnerValues(graph, _by_operator(graph, outputs), list(piece.outputs), reasons, {}, None, math.nan, message)
+    return InnerValues(_by_operator(graph, outputs), list(piece.outputs), graph, reasons, {}, None, math.nan, message)
 
 
 def from_run(piece: Piece, constants: Sequence[Difference], how: How) -> InnerValues:
@@ -201,9 +182,9 @@ def from_run(piece: Piece, constants: Sequence[Difference], how: How) -> InnerVa
     owners = {uses.value(part)[0]: uses.value(owner)[0] for part, owner in run.parts.items()}
     owners |= {part: owners[owner] for part, owner in exposure.owners.items() if owner in owners}
     return InnerValues(
-        graph,
         given,
         list(run.outputs),
+        graph,
         {numbers[name]: reason for name, reason in (reasons | exposure.hidden).items()},
         {numbers[part]: numbers[owner] for part, owner in (exposure.owners | owners).items()},
         faithful,
@@ -354,7 +335,7 @@ def from_log(piece: Piece, logged: Logged, preprocessing: Preprocessing | None =
         notes = (f"{backend} logged {len(joined.strange)} values ({named}) for which {_NO_HANDLES}.",)
     parts = {nodes[part].instruction: nodes[owner].instruction for part, owner in joined.parts.items()}
     fidelity = _fidelity_of_log(backend, logged)
-    return InnerValues(graph, given, list(piece.outputs), reasons, parts, *fidelity, notes, logged=True)
+    return InnerValues(given, list(piece.outputs), graph, reasons, parts, *fidelity, notes, logged=True)
 
 
 def _fidelity_of_log(backend: str, logged: Logged) -> tuple[bool | None, float, str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +17,8 @@ from etviz.pipeline.relower import own_copy, run_alone, same_bits
 from etviz.text import markdown
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from etviz.explain.zoom.piece import Alone
 
 _MARK: Final = "repro.json"
@@ -45,35 +46,24 @@ for k, found in enumerate(program.load_method("forward").execute(values)):
 '''
 
 
-@dataclass(frozen=True, slots=True)
-class About:
-    operator: str
-    backend: str
-    source: str
-    shape: Sequence[int]
-    dtype: str
-    output: int
-    rmse: float
-    note: str = ""
-
-
-def write_repro(alone: Alone, about: About, path: Path, timeout: float | None = None) -> Path:
-    """An earlier repro at `path` is replaced; a `UsageError` if something else is there."""
+def write_repro(alone: Alone, row: pd.Series, path: Path, timeout: float | None = None) -> Path:
+    """Of a gap row. An earlier repro at `path` is replaced; a `UsageError` if something else is there."""
     _check_free(path)
     with whole_folder(path, "the repro") as fresh:
         run = run_alone(alone.piece, label="repro", keep_pte=fresh / "model.pte", timeout=timeout)
         same = all(map(same_bits, run.outputs, alone.piece.outputs))
-        _fill(fresh, alone, _of_last_round(alone, about), run.outputs, same=same)
+        _fill(fresh, alone, _of_last_round(alone, row), run.outputs, same=same)
     return path
 
 
-def _of_last_round(alone: Alone, about: About) -> About:
+def _of_last_round(alone: Alone, row: pd.Series) -> dict[str, Any]:
+    about: dict[str, Any] = {str(name): value for name, value in row.items()} | {"note": ""}
     if alone.piece.rounds < 2:
         return about
-    runtime, expected = alone.piece.outputs[about.output], alone.expected[about.output]
+    runtime, expected = alone.piece.outputs[about["output"]], alone.expected[about["output"]]
     rmse = float((runtime.double() - expected.double()).square().mean().sqrt())
     note = f" It was executed {alone.piece.rounds} times in a loop; this is the last time."
-    return replace(about, shape=tuple(expected.shape), rmse=rmse, note=note)
+    return about | {"shape": tuple(expected.shape), "introduced_rmse": rmse, "note": note}
 
 
 def _check_free(path: Path) -> None:
@@ -95,7 +85,7 @@ def _is_repro(path: Path) -> bool:
     return isinstance(mark, dict) and mark.get("format") == _FORMAT
 
 
-def _fill(folder: Path, alone: Alone, about: About, found: Sequence[torch.Tensor], *, same: bool) -> None:
+def _fill(folder: Path, alone: Alone, about: Mapping[str, Any], found: Sequence[torch.Tensor], *, same: bool) -> None:
     inputs = [value for value in alone.piece.inputs if isinstance(value, torch.Tensor)]
     layouts = [f"values[{k}] = values[{k}].{how}\n" for k, value in enumerate(inputs) if (how := _layout(value))]
     save_file({f"input_{k}": _plain(value) for k, value in enumerate(inputs)}, folder / "inputs.safetensors")
@@ -104,21 +94,25 @@ def _fill(folder: Path, alone: Alone, about: About, found: Sequence[torch.Tensor
     save_file(runtime, folder / "runtime.safetensors")
     (folder / "repro.py").write_text(_SCRIPT.replace("{layouts}", "".join(layouts)), encoding="utf-8")
     versions = {name: version(name) for name in ("executorch", "torch")}
-    mark = {"format": _FORMAT, "versions": versions, "operator": about.operator, "outputs": len(found)}
+    mark = {"format": _FORMAT, "versions": versions, "operator": _operator(about), "outputs": len(found)}
     (folder / _MARK).write_text(json.dumps(mark, indent=2) + "\n", encoding="utf-8")
     (folder / "README.md").write_text(_readme(about, versions, same=same), encoding="utf-8")
 
 
-def _readme(about: About, versions: dict[str, str], *, same: bool) -> str:
-    where = f" ({markdown(about.source)})" if about.source else ""
-    shape = f"{about.dtype} [{', '.join(map(str, about.shape))}]"
+def _operator(about: Mapping[str, Any]) -> str:
+    return about["reference_ops"] or about["op"]
+
+
+def _readme(about: Mapping[str, Any], versions: dict[str, str], *, same: bool) -> str:
+    where = f" ({markdown(about['source'])})" if about["source"] else ""
+    shape = f"{about['dtype']} [{', '.join(map(str, about['shape']))}]"
     again = "Run alone, it gives" if same else "Run alone, it does not exactly give"
     return (
-        f"# {markdown(about.operator)} on {markdown(about.backend or 'the portable kernels')}{where}\n\n"
+        f"# {markdown(_operator(about))} on {markdown(about['backend'] or 'the portable kernels')}{where}\n\n"
         "`python repro.py` runs it on ExecuTorch and prints the gap (needs torch, executorch, numpy, safetensors).\n\n"
-        f"Output {about.output}, {shape}: RMSE {about.rmse:.9g} between eager PyTorch and ExecuTorch on the same "
-        f"inputs, with executorch {versions['executorch']} and torch {versions['torch']}. "
-        f"{again} the outputs of the whole program's run (`runtime.safetensors`).{about.note}\n"
+        f"Output {about['output']}, {shape}: RMSE {about['introduced_rmse']:.9g} between eager PyTorch and ExecuTorch "
+        f"on the same inputs, with executorch {versions['executorch']} and torch {versions['torch']}. "
+        f"{again} the outputs of the whole program's run (`runtime.safetensors`).{about['note']}\n"
     )
 
 
@@ -132,15 +126,3 @@ def _layout(tensor: torch.Tensor) -> str:
     if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
         return "contiguous(memory_format=torch.channels_last)"
     return ""
-
-
-def about_row(row: Any) -> About:
-    return About(
-        operator=str(row["reference_ops"] or row["op"]),
-        backend=str(row["backend"]),
-        source=str(row["source"]),
-        shape=tuple(row["shape"]),
-        dtype=str(row["dtype"]),
-        output=int(row["output"]),
-        rmse=float(row["introduced_rmse"]),
-    )
