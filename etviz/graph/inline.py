@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from etviz.graph.ir import Graph, Node, Ref, map_arg
+from etviz.graph.ir import Graph, Node, Ref, renamed
 from etviz.graph.uses import Key, item_of
 
 
@@ -26,13 +26,13 @@ def inline(graph: Graph) -> Inlined:
     """Replace delegate calls by the delegates' nodes; branches stay."""
     flat = Inlined(Graph(graph.name, inputs=[replace(item) for item in graph.inputs]))
     names = _copy(flat, graph, "", {item.name: Ref(item.name) for item in graph.inputs})
-    flat.graph.outputs = [_renamed(out, names) for out in graph.outputs]
+    flat.graph.outputs = [renamed(out, names) for out in graph.outputs]
     return flat
 
 
 def _copy(flat: Inlined, graph: Graph, prefix: str, names: dict[str, Any]) -> dict[str, Any]:
     for node in graph.nodes:
-        args, kwargs = tuple(_renamed(node.args, names)), _renamed(node.kwargs, names)
+        args, kwargs = tuple(renamed(node.args, names)), renamed(node.kwargs, names)
         if node.target == "delegate":
             inner = graph.inside(node)
             flat.inside[node.instruction] = start = f"{prefix}{inner.name}/"
@@ -65,7 +65,7 @@ def _enter(flat: Inlined, inner: Graph, prefix: str, args: tuple[Any, ...]) -> l
             names[item.name] = Ref(prefix + item.name)
             flat.graph.inputs.append(replace(item, name=prefix + item.name))
     _copy(flat, inner, prefix, names)
-    return [_renamed(out, names) for out in inner.outputs]
+    return [renamed(out, names) for out in inner.outputs]
 
 
 WRAPS: Final = ("higher_order.wrap_with_set_grad_enabled", "higher_order.wrap_with_autocast")
@@ -79,26 +79,22 @@ def changes_nothing(target: str, flags: Sequence[Any]) -> bool:
 
 def unwrap(graph: Graph, inner: Graph, given: Sequence[Any], names: Sequence[str], prefix: str) -> None:
     """Add a wrapped graph's nodes to the graph around it; its outputs get the `names`, its other nodes the prefix."""
-    renamed: dict[str, Any] = dict(zip((item.name for item in inner.inputs if item.kind == "user"), given, strict=True))
+    values: dict[str, Any] = dict(zip((item.name for item in inner.inputs if item.kind == "user"), given, strict=True))
     constants = [item for item in inner.inputs if item.kind != "user"]
     graph.inputs += [replace(item, name=prefix + item.name) for item in constants]
-    renamed |= {item.name: Ref(prefix + item.name) for item in constants}
+    values |= {item.name: Ref(prefix + item.name) for item in constants}
     own: dict[str, str] = {}
     for name, out in zip(names, inner.outputs, strict=True):
-        if isinstance(out, Ref) and out.name not in renamed:
+        if isinstance(out, Ref) and out.name not in values:
             own.setdefault(out.name, name)
     metas = {node.name: node.outputs for node in inner.nodes} | {item.name: (item.meta,) for item in inner.inputs}
-    renamed |= {node.name: Ref(own.get(node.name, prefix + node.name)) for node in inner.nodes}
+    values |= {node.name: Ref(own.get(node.name, prefix + node.name)) for node in inner.nodes}
     for node in inner.nodes:
-        args, kwargs = tuple(_renamed(node.args, renamed)), _renamed(node.kwargs, renamed)
+        args, kwargs = tuple(renamed(node.args, values)), renamed(node.kwargs, values)
         subgraphs = tuple(prefix + name for name in node.subgraphs)
-        graph.nodes.append(replace(node, name=renamed[node.name].name, args=args, kwargs=kwargs, subgraphs=subgraphs))
+        graph.nodes.append(replace(node, name=values[node.name].name, args=args, kwargs=kwargs, subgraphs=subgraphs))
     graph.subgraphs |= {prefix + name: part for name, part in inner.subgraphs.items()}
     for name, out in zip(names, inner.outputs, strict=True):
-        if (value := _renamed(out, renamed)) != Ref(name):
+        if (value := renamed(out, values)) != Ref(name):
             outputs = metas.get(out.name, ()) if isinstance(out, Ref) else ()
             graph.nodes.append(Node(name, "aten.alias.default", (value,), outputs=outputs))
-
-
-def _renamed(value: Any, names: dict[str, Any]) -> Any:
-    return map_arg(value, lambda leaf: names.get(leaf.name, leaf) if isinstance(leaf, Ref) else leaf)

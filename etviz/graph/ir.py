@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -173,6 +173,11 @@ def map_arg(value: Any, leaf: Callable[[Any], Any]) -> Any:
     if isinstance(value, dict):
         return {key: map_arg(item, leaf) for key, item in value.items()}
     return leaf(value)
+
+
+def renamed(value: Any, names: Mapping[str, Any]) -> Any:
+    """With what `names` has in place of each `Ref` to one of them."""
+    return map_arg(value, lambda leaf: names.get(leaf.name, leaf) if isinstance(leaf, Ref) else leaf)
 
 
 def pairs_of_args(value: Any, other: Any) -> Iterator[tuple[Any, Any]]:

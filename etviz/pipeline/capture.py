@@ -16,7 +16,7 @@ from torch.export import ExportedProgram, ExportGraphSignature
 from etviz.errors import UsageError
 from etviz.graph.from_export import is_exported_operator
 from etviz.graph.inline import unwrap
-from etviz.graph.ir import CONTROL, LOOPS, Graph, Input, Meta, Node, Ref, Tag, map_arg
+from etviz.graph.ir import CONTROL, LOOPS, Graph, Input, Meta, Node, Ref, Tag, renamed
 from etviz.graph.labels import with_cells
 from etviz.graph.loops import AFTER_ROUND, APPEND, COPY, RESET, ROUNDS, TAKE, begin, make_body
 from etviz.graph.quantize_ops import spread_scales
@@ -161,12 +161,7 @@ def _capture_call(module: Any, fx: FxNode, graph: Graph, prefix: str, constants:
 
 
 def _capture_wrapped(
-    module: Any,
-    fx: FxNode,
-    wrapped: tuple[str, Sequence[Any]],
-    graph: Graph,
-    prefix: str,
-    constants: dict[str, Any],
+    module: Any, fx: FxNode, wrapped: tuple[str, Sequence[Any]], graph: Graph, prefix: str, constants: dict[str, Any]
 ) -> list[str]:
     (name, given), own = wrapped, f"{fx.name}/"
     inner = _capture_graph(getattr(module, name), name, f"{prefix}{own}", constants)
@@ -338,10 +333,7 @@ def _join_shared(graph: Graph, constants: Mapping[str, torch.Tensor]) -> None:
             if (name := names.setdefault(place, item.name)) != item.name:
                 joined[item.name] = Ref(name)
 
-    def renamed(leaf: Any) -> Any:
-        return joined.get(leaf.name, leaf) if isinstance(leaf, Ref) else leaf
-
     graph.inputs = [item for item in graph.inputs if item.name not in joined]
     for node in graph.nodes if joined else ():
-        node.args, node.kwargs = tuple(map_arg(node.args, renamed)), map_arg(node.kwargs, renamed)
-    graph.outputs = map_arg(graph.outputs, renamed)
+        node.args, node.kwargs = tuple(renamed(node.args, joined)), renamed(node.kwargs, joined)
+    graph.outputs = renamed(graph.outputs, joined)

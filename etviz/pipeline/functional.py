@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
-from etviz.graph.ir import Graph, Node, Ref, map_arg, refs
+from etviz.graph.ir import Graph, Node, Ref, refs, renamed
 from etviz.graph.uses import item_of
 from etviz.upstream.operators import operator_of, schema_of
 
@@ -59,7 +59,7 @@ class _State:
         self.last |= dict.fromkeys((*refs(self.graph.outputs), *buffers), len(self.graph.nodes))
 
     def renamed(self, value: Any) -> Any:
-        return map_arg(value, lambda leaf: self.latest.get(leaf.name, leaf) if isinstance(leaf, Ref) else leaf)
+        return renamed(value, self.latest)
 
     def add(self, at: int, node: Node) -> None:
         bound = _bound(node)
