@@ -354,6 +354,3 @@ def wilson(hits: int, count: int, z: float = 1.959963984540054) -> tuple[float, 
 
 def _copy(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
-
-
-__all__ = ["Census", "census"]

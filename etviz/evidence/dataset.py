@@ -167,9 +167,7 @@ def _iterated(inputs: Iterable[Any]) -> Iterator[tuple[str, Any, str]]:
 
 def _said(error: Exception) -> str:
     text = " ".join(str(error).split())
-    return (
-        f"the data set raised {type(error).__name__}: {text}" if text else f"the data set raised {type(error).__name__}"
-    )
+    return f"the data set raised {type(error).__name__}" + (f": {text}" if text else "")
 
 
 def _files(folder: Path) -> list[Path]:

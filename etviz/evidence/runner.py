@@ -334,6 +334,3 @@ def _run_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pd.Da
         return np.array([row.get(name, numbers.get(name, NAN)) for row in rows], kind)
 
     return pd.DataFrame({name: column(name) for name in names})
-
-
-__all__ = ["study"]

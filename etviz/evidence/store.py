@@ -182,14 +182,11 @@ class Store:
             self._known = {pair[1]: pair[0] for pair in pairs if len(pair) == 2}
         return self._known
 
-    def table(self, name: str) -> pd.DataFrame:
-        return self._read(name)
-
     def runs(self, columns: Sequence[str] | None = None) -> Iterator[tuple[int, pd.DataFrame]]:
         """By chunk; an `ArtifactError` if two chunks hold the same input."""
         seen = set[int]()
         for number in self.done():
-            frame = self._read(f"runs/{number:06}.parquet", columns)
+            frame = self.table(f"runs/{number:06}.parquet", columns)
             again = frame["input"].duplicated() | frame["input"].isin(seen)
             if again.any():
                 path, twice = self.folder / f"runs/{number:06}.parquet", frame["input"][again].iloc[0]
@@ -199,7 +196,7 @@ class Store:
 
     def gaps(self, columns: Sequence[str] | None = None, only: int | None = None) -> Iterator[pd.DataFrame]:
         for number in self.done() if only is None else [only]:
-            yield self._read(f"gaps/{number:06}.parquet", columns)
+            yield self.table(f"gaps/{number:06}.parquet", columns)
 
     def keep(self, name: str, data: bytes) -> None:
         path = self._kept(name)
@@ -236,7 +233,7 @@ class Store:
             raise _unreadable(path, error) from error
         return path
 
-    def _read(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         path = self._file(*name.split("/"))
         if path not in self._vetted:
             self._vet(path)

@@ -331,6 +331,3 @@ def _describe(
 
 def _quantile(ordered: npt.NDArray[np.float64], share: float) -> float:
     return float(ordered[max(math.ceil(share * len(ordered)) - 1, 0)]) if len(ordered) else NAN
-
-
-__all__ = ["Study"]

@@ -15,11 +15,7 @@ from etviz.analysis.tasks import TASKS
 from etviz.analysis.tasks import choose as choose_tasks
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import EtvizError, UsageError, during
-from etviz.evidence.exclusions import (
-    keep_in_float_class,
-    keep_off_backend_class,
-    source_of,
-)
+from etviz.evidence.exclusions import keep_in_float_class, keep_off_backend_class, source_of
 from etviz.evidence.search import Simulation, Unit, ddmin
 from etviz.evidence.study import Study
 from etviz.evidence.subject import Subject, subject_of
@@ -111,10 +107,8 @@ class _Task:
             variant = run_variant(subject, self.values, self.expected, self.tasks, self.labels, self.timeout)
         except Exception as error:  # noqa: BLE001 - a backend refuses in its own way
             text = " ".join(str(error).split())[:300]
-            row |= {
-                "status": "failed",
-                "reason": text if isinstance(error, EtvizError) else f"{type(error).__name__}: {text}",
-            }
+            why = text if isinstance(error, EtvizError) else f"{type(error).__name__}: {text}"
+            row |= {"status": "failed", "reason": why}
             return None
         measure_latency([self.before, variant], self.values[0], self.timeout)
         row |= variant.numbers
@@ -205,7 +199,7 @@ def suggest(
         goals = (goal,) if goal is not None else GOALS
         if "quantizer" in lowering:
             return _quantized(case, goals, budget)
-        return _delegated(case, operators_of_delegates(found), goals, budget)
+        return _delegated(case, operators_of_delegates(found), budget)
 
 
 def _check(subject: Any, budget: float, goal: float | None, measure: str, size: float | None) -> None:
@@ -278,15 +272,14 @@ def _quantized(case: _Task, goals: Sequence[float], budget: float) -> Suggestion
         return {"quantizer": keep_in_float_class()(quantizer, names)}
 
     def code(names: Sequence[str]) -> str:
-        listed = ", ".join(map(repr, names))
         made = source_of(keep_in_float_class(), _QUANTIZER)
-        return f"{made}\n\nquantizer = KeepInFloat(quantizer, [{listed}])\n"
+        return f"{made}\n\nquantizer = KeepInFloat(quantizer, {list(names)})\n"
 
     everything = _names(simulation.units, simulation.units)
     return _first_proved(case, candidates, budget, change, code, "stay in float", everything)
 
 
-def _delegated(case: _Task, culprits: Sequence[tuple[str, ...]], goals: Sequence[float], budget: float) -> Suggestion:
+def _delegated(case: _Task, culprits: Sequence[tuple[str, ...]], budget: float) -> Suggestion:
     partitioners = list(case.lowering.get("partitioner") or [])
     if not partitioners:
         return _none(case, "Nothing is quantized and nothing is delegated, so there is nothing to change.")
@@ -295,9 +288,8 @@ def _delegated(case: _Task, culprits: Sequence[tuple[str, ...]], goals: Sequence
         return {"partitioner": [keep_off_backend_class()(item, names) for item in partitioners]}
 
     def code(names: Sequence[str]) -> str:
-        listed = ", ".join(map(repr, names))
         made = source_of(keep_off_backend_class(), _PARTITIONER)
-        return f"{made}\n\npartitioner = [KeepOffBackend(item, [{listed}]) for item in partitioner]\n"
+        return f"{made}\n\npartitioner = [KeepOffBackend(item, {list(names)}) for item in partitioner]\n"
 
     together = tuple(dict.fromkeys(name for names in culprits for name in names))
     candidates = [*culprits, *([together] if len(culprits) > 1 else [])]
@@ -358,7 +350,7 @@ def _none(case: _Task, reason: str) -> Suggestion:
 
 
 def _trials(case: _Task) -> pd.DataFrame:
-    return pd.DataFrame(case.trials, columns=["operators", "status", "reason", *case.before.numbers])
+    return pd.DataFrame(case.trials, columns=[*_TRIAL, *case.before.numbers])
 
 
 def _names(order: Sequence[Unit], chosen: Sequence[Unit]) -> tuple[str, ...]:
@@ -368,6 +360,3 @@ def _names(order: Sequence[Unit], chosen: Sequence[Unit]) -> tuple[str, ...]:
 def _numbers(case: _Task, numbers: Mapping[str, float]) -> str:
     known = {name: value for name, value in numbers.items() if not math.isnan(value)}
     return f"{case.error} {known[case.error]:.4g}, {known['latency_ms']:.4g} ms, {known['size_bytes'] / 1e3:.4g} kB"
-
-
-__all__ = ["Suggestion", "suggest"]

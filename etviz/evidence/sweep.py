@@ -222,6 +222,3 @@ def _table(
 
 def _beats(a: Any, b: Any) -> bool:
     return bool((a <= b).all() and (a < b).any())
-
-
-__all__ = ["Sweep", "sweep"]
