@@ -222,6 +222,14 @@ def _last_lines(log: Path) -> list[str]:
         return file.read().decode(errors="replace").splitlines()[-_KEPT_LINES:]
 
 
+def _call_logged(command: Sequence[str], log: Path, timeout: float) -> int:
+    with log.open("wb") as file:
+        try:
+            return _call(command, file, timeout)
+        except ExecutionError as error:
+            raise ExecutionError(error.problem, error.exit_status, _last_lines(log)) from None
+
+
 def _call(command: Sequence[str], log: IO[bytes], timeout: float) -> int:
     """The command's process group ends with it, and with this process; the server of `adb` continues."""
     name, end = Path(command[0]).name, time.monotonic() + timeout
@@ -322,11 +330,7 @@ class ThisMachine:
         return str(self._folder / file)
 
     def run(self, command: Sequence[str], log: Path, timeout: float) -> None:
-        with log.open("wb") as file:
-            try:
-                status = _call(command, file, timeout)
-            except ExecutionError as error:
-                raise ExecutionError(error.problem, error.exit_status, _last_lines(log)) from None
+        status = _call_logged(command, log, timeout)
         if status:
             raise ExecutionError(f"The runner {_why(status)}", status, _last_lines(log))
 
@@ -364,11 +368,7 @@ class Adb:
         with contextlib.suppress(ExecutionError):
             self._begin = self._shell("date", "+%m-%d %H:%M:%S.000")
         line = f"cd {shlex.quote(self._folder)} && {shlex.join(command)}; echo etviz-status:$?"
-        with log.open("wb") as file:
-            try:
-                status = _call([*self._adb, "shell", line], file, timeout)
-            except ExecutionError as error:
-                raise ExecutionError(error.problem, error.exit_status, _last_lines(log)) from None
+        status = _call_logged([*self._adb, "shell", line], log, timeout)
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 64))
             match = _STATUS.search(file.read())

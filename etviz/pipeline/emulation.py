@@ -76,14 +76,13 @@ def emulate(
             bar.set_postfix_str(call.backend_id)
             given = len(delegates[call.instruction].user_inputs())
             cut.write_bytes(program.program(counts, call, given))
-            reached = execute(cut, _with_made(program.calls, made, counts, delegates, runs), **options).outputs
+            reached = execute(cut, _with_made(program.calls, made, delegates, runs), **options).outputs
             piece = Piece(delegates[call.instruction], {}, [], [])
             ran = RanDelegate(str(path), "forward", call.instruction, os.fspath(record), os.fspath(data or ""))
             made[call.instruction] = [_make(replace(piece, ran=ran, inputs=inputs), timeout) for inputs in reached]
             bar.update()
         cut.write_bytes(program.program(counts))
-        whole = _with_made(program.calls, made, counts, delegates, runs)
-        run = execute(cut, whole, workdir=folder, **options)
+        run = execute(cut, _with_made(program.calls, made, delegates, runs), workdir=folder, **options)
         bar.update()
     if run.etdump is None:
         raise UsageError("the runtime wrote no ETDump")
@@ -137,7 +136,6 @@ def _stays(backend_id: str) -> bool:
 def _with_made(
     calls: Sequence[DelegateCall],
     made: dict[int, list[_Made]],
-    counts: dict[int, int],
     delegates: dict[int, Graph],
     runs: Sequence[Sequence[Any]],
 ) -> list[list[Any]]:
@@ -152,7 +150,6 @@ def _with_made(
 
 
 def _zeros(graph: Graph) -> list[torch.Tensor]:
-
     uses, zeros = Uses(graph), []
     for name in refs(graph.outputs):
         operator, output = uses.value(name)

@@ -69,13 +69,8 @@ def lower_elsewhere(
     with Scratch() as scratch, room_for():
         values: dict[str, Any] = {"inputs": list(example_inputs)}
         values["calibration"] = [tuple(batch) for batch in calibration] if calibration is not None else [example_inputs]
-        request: dict[str, Any] = {
-            "work": "lower",
-            "folder": "",
-            "program": str(Path(scratch) / "model.pt2"),
-            "model": made_by or "",
-        }
-        request |= {"values": str(Path(scratch) / "values.pt"), "strict": strict}
+        request: dict[str, Any] = {"work": "lower", "strict": strict, "model": made_by or ""}
+        request |= {"program": str(Path(scratch) / "model.pt2"), "values": str(Path(scratch) / "values.pt")}
         request |= {"partitioner": partitioner or "", "quantizer": quantizer or ""}
         if made_by is None:
             torch.export.save(export(model, tuple(example_inputs), strict=strict), request["program"])

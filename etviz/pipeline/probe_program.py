@@ -34,7 +34,7 @@ from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError
 from etviz.graph.exposure import expose
 from etviz.graph.ir import Graph
-from etviz.graph.labels import owners_of
+from etviz.graph.labels import inside_of
 from etviz.graph.uses import operators
 from etviz.pipeline.lower import lower
 from etviz.pipeline.recipe import Recipe, lowering
@@ -217,7 +217,7 @@ class _Maker:
         make_folder(self.folder)
         source = ProgramFile.read(self.pte)
         aliases = _aliases(self.method, self._written)
-        entries, probes = [], []
+        own, entries, probes = len(self.method.outputs), [], []
         plans = [(group, None) for group in groups]
         for item in opened:
             boundary = self._choose({item.instruction})[0]
@@ -229,9 +229,7 @@ class _Maker:
             path = self.folder / f"{name}.pte"
             write_file(path, "a probe", content, through=False)
             entries.append(entry)
-            own = len(self.method.outputs)
             probes.append(Probe(name, path, entry.values, own, entry.outputs, grown, self.pte, self.record))
-        own = len(self.method.outputs)
         table = ProbeTable("", self.method.name, self.checksum, own, tuple(entries), missing)
         write_table(table, self.folder / FILE)
         if self.record is not None and self.record.resolve().parent != self.folder.resolve():
@@ -276,7 +274,7 @@ class _Maker:
         etrecord = self.pte.parent / "etrecord.bin"
         opened = ETRecord(etrecord) if etrecord.is_file() else None
         weights = Weights(read_record(self.record), str(self.record), opened)
-        inner = owners_of(graph).get(instruction, graph).inside(node)
+        inner = inside_of(graph, instruction)
         call = next(item for item in self.method.instructions if item.index == instruction)
         args = call.args[: len(call.args) - len(node.outputs)]
         specs = [self.method.values[slot].tensor for slot in args]
@@ -463,6 +461,3 @@ def _aliases(method: Method, written_by: Any) -> dict[int, list[int]]:
 def _memory(method: Method, slot: int) -> Any:
     spec = method.values[slot].tensor
     return spec.memory if spec is not None else None
-
-
-__all__ = ["Probe", "ProbeValue", "parse_size", "probe"]

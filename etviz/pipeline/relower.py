@@ -18,7 +18,7 @@ from etviz.artifacts.scratch import Scratch
 from etviz.errors import EtvizError, ExecutionError
 from etviz.graph.ir import Graph
 from etviz.graph.ir_json import TextTable, dump_graph
-from etviz.pipeline.interpreters import Interpreter, interpreter_of
+from etviz.pipeline.interpreters import interpreter_of
 from etviz.pipeline.worker import WORKER
 from etviz.tensors.digest import octets
 from etviz.upstream.executorch import backend_module, runs_here
@@ -115,11 +115,7 @@ def run_alone(
     run; `ExecutionError` if the child process fails.
     """
     bars: Any = partial(tqdm, disable=True) if quiet else tqdm  # `disable=False` would win over TQDM_DISABLE
-    with (
-        Scratch() as folder,
-        room_for(),
-        bars(total=len(_STEPS), desc=label, leave=False) as bar,
-    ):
+    with Scratch() as folder, room_for(), bars(total=len(_STEPS), desc=label, leave=False) as bar:
 
         def step(done: int) -> None:
             bar.set_postfix_str(_STEPS[min(done, len(_STEPS) - 1)])
@@ -159,7 +155,8 @@ def _interpret(
     if interpreter is None or (piece.ran is None and not interpreter.implementation):
         return None
     if not interpreter.is_installed():
-        raise BackendRefusedError(backend, "run", _missing(interpreter), missing=True)
+        problem = f"{interpreter.package} is not installed: {interpreter.command}"
+        raise BackendRefusedError(backend, "run", problem, missing=True)
     if piece.ran is None:
         raise BackendRefusedError(backend, "run", f"the {interpreter.implementation} needs the .pte; give pte=")
     try:
@@ -172,10 +169,6 @@ def _interpret(
         problem = str(answer["problem"]).rstrip(".") + interpreter.other_version()
         raise BackendRefusedError(interpreter.implementation, "run", problem)
     return None if answer["problem"] else answer
-
-
-def _missing(interpreter: Interpreter) -> str:
-    return f"{interpreter.package} is not installed: {interpreter.command}"
 
 
 def alterations(
@@ -222,9 +215,8 @@ def own_copy(value: Any) -> Any:
     """A view of a mapped file would be saved with the whole file."""
     if not isinstance(value, torch.Tensor):
         return value
-    return value.detach().clone(
-        memory_format=torch.contiguous_format if value.is_contiguous() else torch.preserve_format
-    )
+    layout = torch.contiguous_format if value.is_contiguous() else torch.preserve_format
+    return value.detach().clone(memory_format=layout)
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
