@@ -52,9 +52,7 @@ _ABOUT: Final = (
 )
 
 
-def mcp(
-    folder: Annotated[Path, typer.Argument(help="Only files below this folder are opened.")] = Path(),
-) -> None:
+def mcp(folder: Annotated[Path, typer.Argument(help="Only files below this folder are opened.")] = Path()) -> None:
     """Serve an agent over standard input and output (Model Context Protocol)."""
     serving = server(folder)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler waits for the thread that reads the input

@@ -134,13 +134,7 @@ class Artifacts:
         return ArtifactSet.open(self.etdump, **self._others(), checked=checked)
 
     def _others(self) -> dict[str, Any]:
-        return {
-            "etrecord": self.etrecord,
-            "debug_buffer": self.debug_buffer,
-            "pte": self.pte,
-            "record": self.record,
-            "data": self.data,
-        }
+        return {kind: getattr(self, kind) for kind in ("etrecord", "debug_buffer", "pte", "record", "data")}
 
     @property
     def clock(self) -> str:
@@ -153,11 +147,8 @@ class Artifacts:
                 WORKER.warm()  # its imports and ours take place at the same time
 
             named: dict[str, Any] = {"inputs": list(self.inputs) or None, "method": self.method, "timing": self.timing}
-            named |= {
-                "metrics": self.metrics or None,
-                "source_time_scale": self.clock,
-                "task": list(self.tasks) or None,
-            }
+            named |= {"metrics": self.metrics or None, "task": list(self.tasks) or None}
+            named["source_time_scale"] = self.clock
             if self.program is None or self.inputs:
                 inspection = etviz.load(self.etdump, **named, **self._others())
             else:

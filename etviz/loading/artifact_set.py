@@ -63,13 +63,8 @@ class ArtifactSet:
 
         Without `checked`, the `.pte` is not read whole, and `finish` has nothing to wait for.
         """
-        given = {
-            "the ETRecord": etrecord,
-            "the debug buffer": debug_buffer,
-            "the record": record,
-            "the data file": data,
-        }
-        for what, path in given.items():
+        given = {"the ETRecord": etrecord, "the debug buffer": debug_buffer, "the record": record}
+        for what, path in (given | {"the data file": data}).items():
             if path is not None:
                 path_of(path, what)
         if pte is not None:
@@ -82,14 +77,8 @@ class ArtifactSet:
             checking = Checking(bytes(bundle.program_bytes) if bundle else pte, {"pte": pte, "record": record})
         recorded = read_record(record) if record is not None else None
         dump = etdump if isinstance(etdump, ETDump) else read_etdump(etdump)
-        named: dict[str, Any] = {
-            "etdump": dump.path,
-            "etrecord": etrecord,
-            "debug_buffer": debug_buffer,
-            "pte": pte,
-            "record": record,
-        }
-        named["data"] = data
+        named: dict[str, Any] = {"etdump": dump.path, "etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte}
+        named |= {"record": record, "data": data}
         program = bundle.program() if bundle else read_program(pte) if pte is not None else None
         if data is not None:
             if program is None:

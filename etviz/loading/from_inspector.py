@@ -65,21 +65,10 @@ def held_findings(
         buffer = place / "debug_buffer.bin"
         debug_buffer = buffer if buffer.exists() else None
     artifacts = ArtifactSet.open(
-        dump,
-        etrecord=etrecord if etrecord.exists() else None,
-        debug_buffer=debug_buffer,
-        pte=pte,
-        record=record,
+        dump, etrecord=etrecord if etrecord.exists() else None, debug_buffer=debug_buffer, pte=pte, record=record
     )
     return read(
-        artifacts,
-        inputs,
-        None,
-        factor,
-        held.metadata_parser,
-        title="Inspector",
-        notes=tuple(notes),
-        keep_alive=folder,
+        artifacts, inputs, None, factor, held.metadata_parser, title="Inspector", notes=tuple(notes), keep_alive=folder
     )
 
 
