@@ -116,13 +116,7 @@ def debug(
     temporary = None if workdir is not None else Scratch()
     folder = Path(temporary.name if temporary else workdir or "")
     with only_user(folder), room_for(folder):
-        lowered = lower(
-            model,
-            calls[0],
-            folder,
-            reference=reference,
-            **how,
-        )
+        lowered = lower(model, calls[0], folder, reference=reference, **how)
         runs = [flatten(tuple(call)) for call in calls]
         where: dict[str, Any] = {"workdir": folder, "timeout": timeout, "data": lowered.data}
         if runner == EMULATED:

@@ -526,11 +526,7 @@ class Row:
         return self._inspection.analysis.values.histogram(self.index, bins)
 
     def error_map(
-        self,
-        of: str = "error",
-        axes: Sequence[int] | None = None,
-        index: Sequence[int] | None = None,
-        size: int = 256,
+        self, of: str = "error", axes: Sequence[int] | None = None, index: Sequence[int] | None = None, size: int = 256
     ) -> ErrorMap:
         """A 2-D slice of error, reference or runtime values; see `etviz.tensors.error_map.error_map`."""
         return self._inspection.analysis.values.error_map(self.index, of, axes, index, size)

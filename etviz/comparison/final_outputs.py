@@ -22,17 +22,8 @@ if TYPE_CHECKING:
 COLUMNS: Final = (
     *("event_block", "input_index", "output", "status", "reason", "shape", "dtype"),
     *BUILT_IN,
-    *(
-        "noise",
-        "amplification",
-        "grows_at",
-        "reference_nan",
-        "reference_inf",
-        "runtime_nan",
-        "runtime_inf",
-        "close",
-        "matches",
-    ),
+    *("noise", "amplification", "grows_at"),
+    *("reference_nan", "reference_inf", "runtime_nan", "runtime_inf", "close", "matches"),
 )
 
 _KINDS: Final = (

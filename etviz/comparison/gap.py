@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from etviz.tensors.blocks import dtype_name
 from etviz.tensors.custom_metrics import CustomMetrics
-from etviz.tensors.metrics import (
-    AT_LEAST,
-    NAN,
-    THRESHOLD,
-    UNKNOWN,
-    Noise,
-    Sums,
-    level,
-    severity_of,
-    unavoidable,
-)
+from etviz.tensors.metrics import AT_LEAST, NAN, THRESHOLD, UNKNOWN, Noise, Sums, level, severity_of, unavoidable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

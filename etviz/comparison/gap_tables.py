@@ -20,36 +20,16 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph
 
 IDENTITY: Final = (
-    "event_block",
-    "input_index",
-    "instruction",
-    "kind",
-    "op",
-    "backend",
-    "output",
-    "shape",
-    "dtype",
-    "reference_ops",
-    "module",
-    "source",
-    "pairing",
+    *("event_block", "input_index", "instruction", "kind", "op", "backend", "output", "shape", "dtype"),
+    *("reference_ops", "module", "source", "pairing"),
 )
 RANGES: Final = ("runtime_min", "runtime_max", "runtime_mean", "runtime_std")
 """Columns of a table without a reference, of finite elements."""
 NONFINITE: Final = ("reference_nan", "reference_inf", "runtime_nan", "runtime_inf")
 COLUMNS: Final = (
-    *IDENTITY,
-    *BUILT_IN,
-    "noise",
-    *NONFINITE,
-    "non_finite",
-    "latency_ms",
+    *(*IDENTITY, *BUILT_IN, "noise", *NONFINITE, "non_finite", "latency_ms"),
     *(f"introduced_{name}" for name in BUILT_IN),
-    "introduced_noise",
-    "introduced_non_finite",
-    "status",
-    "reason",
-    "debug_handles",
+    *("introduced_noise", "introduced_non_finite", "status", "reason", "debug_handles"),
 )
 _DESCRIBED: Final = ("kind", "op", "backend", "reference_ops", "module", "source")
 _TEXTS: Final = ("dtype", "pairing", "non_finite", "status", "reason")

@@ -452,13 +452,7 @@ def _explain_by_weights(gap: Gap, graph: Graph, node: Node, again: Callable[[Per
 
 class _FittedWeight:
     def __init__(
-        self,
-        gap: Gap,
-        weight: _StoredWeight,
-        target: str,
-        call: Call,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
+        self, gap: Gap, weight: _StoredWeight, target: str, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
         self._gap, self._weight, self._call = gap, weight, partial(call, target)
         self._args, self._kwargs = args, kwargs

@@ -148,6 +148,3 @@ def _equal(expected: Any, given: Any) -> bool:
     if isinstance(expected, float):
         return expected == given or (math.isnan(expected) and math.isnan(given))
     return bool(expected == given)
-
-
-__all__ = ["Results", "compare_results"]

@@ -230,6 +230,3 @@ def _limit(name: str, value: Any, where: str) -> Limit:
     if not math.isfinite(number):
         raise UsageError(f"{where}{name} must be a finite number, found {str(value)[:40]!r}")
     return Limit(column, number, direction == "max")
-
-
-__all__ = ["Limit", "Rule", "Rules", "checked", "find_rules", "read_rules"]

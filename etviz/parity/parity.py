@@ -15,13 +15,7 @@ if TYPE_CHECKING:
 
 
 @checked
-def parity(
-    model: torch.nn.Module,
-    reference: torch.nn.Module,
-    inputs: Any,
-    *,
-    reference_inputs: Any = None,
-) -> Parity:
+def parity(model: torch.nn.Module, reference: torch.nn.Module, inputs: Any, *, reference_inputs: Any = None) -> Parity:
     """Compare two eager models that should compute the same, before any lowering.
 
     Parameters are matched by their numbers, so no list of names is necessary. Modules with the same parameters are

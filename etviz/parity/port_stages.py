@@ -184,19 +184,8 @@ def put_side_by_side(
     by_name = {match.name: match for match in matches}
     modules = corresponding(list(mine), list(theirs), by_name)
     used = {source for match in matches for source in match.sources}
-    port = Port(
-        model,
-        reference,
-        arguments,
-        reference_arguments,
-        mine,
-        theirs,
-        by_name,
-        modules,
-        plain,
-        expected,
-        missing=[name for name in theirs if name not in used],
-    )
+    port = Port(model, reference, arguments, reference_arguments, mine, theirs, by_name, modules, plain, expected)
+    port.missing = [name for name in theirs if name not in used]
     port.pairs = _pairs(port)
     _measure_noise(port, update)
     return port

@@ -159,6 +159,3 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     while one is not None:
         yield one
         one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
-
-
-__all__ = ["complaint", "place"]

@@ -190,10 +190,7 @@ def export(
 
 
 def quantize(
-    program: ExportedProgram,
-    example_inputs: Sequence[Any],
-    quantizer: Any,
-    calibration: Iterable[Sequence[Any]],
+    program: ExportedProgram, example_inputs: Sequence[Any], quantizer: Any, calibration: Iterable[Sequence[Any]]
 ) -> ExportedProgram:
     """PT2E; a strict second export would lose the source lines of the float model."""
     with quietly():

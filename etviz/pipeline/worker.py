@@ -36,12 +36,8 @@ _LAST_WORDS: Final = 2.0
 _LONGEST_LINE: Final = 1 << 12
 """Characters after which a line is taken for two: it may have no end."""
 _NOISE: Final = (
-    "cpuinfo_utils.cpp",
-    "Failed to load ",
-    "copyreg",
-    "__new__",
-    "torch/utils/_pytree.py",
-    "with type id ",
+    *("cpuinfo_utils.cpp", "Failed to load ", "copyreg", "__new__"),
+    *("torch/utils/_pytree.py", "with type id "),
 )
 
 # The parent's etviz, wherever it is, and nothing else from the folder that the process happens to run in.

@@ -33,16 +33,8 @@ _KNOWN: Final = 0.9
 """Minimum share of the pairs that a prediction covers."""
 _MARGIN: Final = 0.02
 NAMES: Final = (
-    "constant output",
-    "permuted layout",
-    "dtype truncation",
-    "wrong zero-point",
-    "clipping",
-    "border pixels",
-    "single bad channel",
-    "scale factor",
-    "constant offset",
-    "bias",
+    *("constant output", "permuted layout", "dtype truncation", "wrong zero-point", "clipping", "border pixels"),
+    *("single bad channel", "scale factor", "constant offset", "bias"),
 )
 """The more specific first, which decides between equal scores."""
 
@@ -625,13 +617,4 @@ def _part(part: float, whole: float) -> float:
     return float(part / whole) if whole > 0 and math.isfinite(whole) else 0.0
 
 
-_TESTS: Final = (
-    permutation,
-    truncation,
-    zero_point,
-    clipping,
-    small_region,
-    factor,
-    offset,
-    bias,
-)
+_TESTS: Final = (permutation, truncation, zero_point, clipping, small_region, factor, offset, bias)

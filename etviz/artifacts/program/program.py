@@ -24,18 +24,8 @@ _IDENTIFIER: Final = re.compile(rb"ET\d\d")
 _EXTENDED: Final = slice(8, 12)
 _DYNAMISM: Final = ("static", "dynamic_bound", "dynamic_unbound")
 _KINDS: Final = (
-    "none",
-    "null",
-    "int",
-    "bool",
-    "double",
-    "tensor",
-    "string",
-    "int_list",
-    "double_list",
-    "bool_list",
-    "tensor_list",
-    "optional_tensor_list",
+    *("none", "null", "int", "bool", "double", "tensor", "string"),
+    *("int_list", "double_list", "bool_list", "tensor_list", "optional_tensor_list"),
 )
 _SCALARS: Final = {"int": "<i8", "bool": "<u1", "double": "<f8"}
 _LISTS: Final = {
@@ -419,11 +409,7 @@ class _Stored(NamedTuple):
 
 
 def _read_instructions(
-    chains: FlatTables,
-    values: Sequence[ProgramValue],
-    inputs: Sequence[int],
-    operators: Sequence[str],
-    delegates: int,
+    chains: FlatTables, values: Sequence[ProgramValue], inputs: Sequence[int], operators: Sequence[str], delegates: int
 ) -> tuple[Instruction, ...]:
     vectors = chains.vectors(2)
     if (count := int(vectors.length.sum())) > _MOST_INSTRUCTIONS:
@@ -520,11 +506,7 @@ def _initialized(value: ProgramValue) -> bool:
 
 
 def _flow(
-    kind: str,
-    operator: str | None,
-    args: tuple[int, ...],
-    values: Sequence[ProgramValue],
-    written: set[int],
+    kind: str, operator: str | None, args: tuple[int, ...], values: Sequence[ProgramValue], written: set[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """A delegate's outputs are the last arguments not written before."""
     if operator == _APPEND:

@@ -13,14 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.document import Document
-from etviz.artifacts.files import (
-    PathLike,
-    open_archive,
-    open_artifact,
-    stored_bytes,
-    whole_file,
-    wrong_kind,
-)
+from etviz.artifacts.files import PathLike, open_archive, open_artifact, stored_bytes, whole_file, wrong_kind
 from etviz.artifacts.program.payload import Specification
 from etviz.artifacts.record.stored_tensors import StoredTensors, tensor_checksum
 from etviz.errors import ArtifactError

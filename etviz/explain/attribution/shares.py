@@ -255,11 +255,7 @@ def _sum(shares: Sequence[Share]) -> Share:
 
 
 def _refine(
-    result: Attribution,
-    linearization: Linearization,
-    target: ErrorTarget,
-    patches: Patches,
-    step: Callable[[], None],
+    result: Attribution, linearization: Linearization, target: ErrorTarget, patches: Patches, step: Callable[[], None]
 ) -> None:
     """If derivatives do not explain the error, put differences into the reference one by one; their steps add up."""
     estimate = result.sum

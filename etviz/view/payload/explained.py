@@ -148,8 +148,4 @@ def quantization_answer(analysis: Analysis, row: int, counts: dict[str, Any] | N
         answer |= {"scale": grid.scale, "zero_point": grid.zero_point, "qmin": grid.qmin, "qmax": grid.qmax}
         low, high = (grid.qmin, grid.qmax) if item.integers else (grid.low, grid.high)
         answer |= {"low": low, "high": high}
-    return answer | {
-        "float": counts,
-        "error_steps": numbers.get("error_steps"),
-        "saturated": numbers.get("saturated"),
-    }
+    return answer | {"float": counts, "error_steps": numbers.get("error_steps"), "saturated": numbers.get("saturated")}

@@ -31,10 +31,7 @@ class CancelledError(EtvizError):
 
 class Jobs:
     def __init__(
-        self,
-        analysis: Callable[[], Analysis],
-        send: Callable[[dict[str, Any]], None],
-        own: Mapping[str, Job],
+        self, analysis: Callable[[], Analysis], send: Callable[[dict[str, Any]], None], own: Mapping[str, Job]
     ) -> None:
         self._analysis = analysis
         self._send = send
