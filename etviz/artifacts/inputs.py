@@ -137,10 +137,6 @@ def _npz(data: memoryview, _path: str) -> dict[str, Any]:
         return arrays
 
 
-def _npy(data: memoryview, _path: str) -> Any:
-    return _array(data).clone()
-
-
 def _array(data: memoryview) -> torch.Tensor:
     file = as_file(data)
     version = np.lib.format.read_magic(file)
@@ -168,7 +164,7 @@ def _pt(data: memoryview, path: str) -> Any:
 _READERS: Final[dict[str, Callable[[memoryview, str], Any]]] = {
     ".safetensors": _safetensors,
     ".npz": _npz,
-    ".npy": _npy,
+    ".npy": lambda data, _: _array(data).clone(),
     ".pt": _pt,
     ".pth": _pt,
 }
@@ -221,9 +217,5 @@ def _raw(path: Path, at: int, method: Method | None, graph: Graph | None) -> Any
         users = graph.user_inputs()
         meta = users[at].meta if at < len(users) else None
         if meta is not None and all(isinstance(size, int) for size in meta.shape):
-            return read_tensor(path, meta.dtype, _static(meta.shape))
+            return read_tensor(path, meta.dtype, list(map(int, meta.shape)))
     raise UsageError(f"{path}: dtype and shape of input {at} are not known; give pte=, or the inputs as tensors")
-
-
-def _static(shape: Sequence[int | str]) -> list[int]:
-    return [size for size in shape if isinstance(size, int)]

@@ -62,10 +62,11 @@ def _lines(body: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
             yield "", f"    {shortened(culprit['code'], width - 4)}"
         yield from _proof(culprit["proof"], width)
         yield from _shares(body["attribution"], width)
-        yield from _fingerprints(culprit, width)
+        looks = [f"{item['name']} ({item['score']:.2f}): {item['evidence']}" for item in culprit["fingerprints"]]
+        yield from _listed("What it looks like", looks, width)
         yield from _inside(culprit["inside"], width)
     yield from _suspects(body, width)
-    yield from _listed("Next", [_step(step) for step in body["next"]], width)
+    yield from _listed("Next", [f"{step['text']} {step['python']}".rstrip() for step in body["next"]], width)
     yield from _listed("Notes", [with_options(note) for note in body["notes"]], width)
 
 
@@ -99,11 +100,6 @@ def _change(item: dict[str, Any]) -> str:
     return f"rmse {_number(item['rmse'])} → {_number(item['without'])}"
 
 
-def _fingerprints(culprit: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
-    lines = [f"{item['name']} ({item['score']:.2f}): {item['evidence']}" for item in culprit["fingerprints"]]
-    yield from _listed("What it looks like", lines, width)
-
-
 def _inside(inside: dict[str, Any] | None, width: int) -> Iterator[tuple[str, str]]:
     if inside is None:
         return
@@ -125,10 +121,6 @@ def _suspects(body: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
         for row in body["suspects"]
     ]
     yield from _listed("Also suspicious", rows, width)
-
-
-def _step(step: dict[str, str]) -> str:
-    return f"{step['text']} {step['python']}".rstrip()
 
 
 def _place(row: dict[str, Any]) -> str:

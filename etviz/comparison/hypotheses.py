@@ -482,7 +482,7 @@ class _FittedWeight:
         y, z = self._plain.double() - empty, self._gap.runtime.double() - empty
         for axis, along in itertools.product(range(self.before.dim()), reversed(range(y.dim()))):
             size = self.before.shape[axis]
-            if y.shape[along] != size or size < 2 or not self._makes(axis, along, y):
+            if y.shape[along] != size or size < 2 or not self._makes(axis, along):
                 continue
             rows, runs = (item.movedim(along, 0).reshape(size, -1).numpy() for item in (y, z))
             own = np.einsum("ij,ij->i", rows, rows)
@@ -505,7 +505,7 @@ class _FittedWeight:
             yield self.before.index_select(axis, index).double() * scale, int((~simple).sum())
             return
 
-    def _makes(self, axis: int, along: int, y: torch.Tensor) -> bool:
+    def _makes(self, axis: int, along: int) -> bool:
         without = self.before.clone()
         without.select(axis, 0).zero_()
         change = (self._value(without).double() - self._plain.double()).movedim(along, 0)

@@ -193,7 +193,8 @@ def _tuple(item: Any) -> tuple[Any, ...]:
 
 
 def _arguments(item: Any, takes: Sequence[Input]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    values = tuple(_tensor(value) for value in flatten(_tuple(item)))
+    given = flatten(_tuple(item))
+    values = tuple(torch.from_numpy(value) if isinstance(value, np.ndarray) else value for value in given)
     label = None
     if len(values) == len(takes) + 1:
         values, label = values[:-1], values[-1]
@@ -219,10 +220,6 @@ def _batch(values: Sequence[Any], takes: Sequence[Input]) -> int | None:
             return None
         sizes.add(int(shape[0]))
     return sizes.pop() if len(sizes) == 1 and sizes != {1} else None
-
-
-def _tensor(value: Any) -> Any:
-    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
 
 def _plain(label: torch.Tensor | Any) -> Any:

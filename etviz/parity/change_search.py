@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -27,7 +28,8 @@ def search(port: Port, update: Callable[[], object]) -> tuple[list[Proof], list[
             break
         suspect = Suspect(port, first, stages)
         best: Proof | None = None
-        for count, hypothesis in enumerate(_all(suspect)):
+        wide_first = itertools.chain(proposals(suspect), proposals(replace(suspect, wide=False)))
+        for count, hypothesis in enumerate(wide_first):
             if count >= _TRIES:
                 break
             proof = _applied(port, first, hypothesis)
@@ -44,11 +46,6 @@ def search(port: Port, update: Callable[[], object]) -> tuple[list[Proof], list[
         kept.append(best)
         port = port.changed(best.hypothesis.edits, best.hypothesis.hidden)
     return proofs, kept
-
-
-def _all(suspect: Suspect) -> Iterator[PortChange]:
-    yield from proposals(suspect)
-    yield from proposals(replace(suspect, wide=False))
 
 
 def _rank(port: Port, proof: Proof) -> float:

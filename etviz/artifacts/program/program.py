@@ -437,7 +437,7 @@ def _read_instructions(
         operator = operators[item.number] if kind == "kernel" else None
         read, wrote = _flow(kind, operator, item.args, values, written)
         written.update(wrote)
-        written.update(item for value in wrote for item in _elements(values[value]))
+        written.update(item for value in wrote if values[value].kind == "tensor_list" for item in values[value].value)
         result.append(
             Instruction(
                 chain=chain[row],
@@ -494,10 +494,6 @@ def _read_stored(tables: FlatTables, kinds: np.ndarray) -> list[_Stored]:
         for row, item in zip(rows.tolist(), items, strict=True):
             stored[row] = item
     return stored
-
-
-def _elements(value: ProgramValue) -> tuple[int, ...]:
-    return value.value if value.kind == "tensor_list" else ()
 
 
 def _initialized(value: ProgramValue) -> bool:

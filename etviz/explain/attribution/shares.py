@@ -19,7 +19,7 @@ import torch
 from etviz.artifacts.buffers import give_back
 from etviz.errors import PairingError, UsageError
 from etviz.evaluation.evaluator import Evaluator
-from etviz.evaluation.interludes import Interlude, Turn, Turns
+from etviz.evaluation.interludes import Turn
 from etviz.evaluation.interpreter import State
 from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.threads import threads_for
@@ -132,17 +132,14 @@ def _attribute(
     if abs(result.sum - 1.0) > TOLERANCE:
         patches = Patches(float64, evaluator.graph, given, before, steps.stay)
         _refine(result, linearization, target, patches, steps)
-    given_by_others = {key for call in _others(linearizer.turns) for key in call.exchange.gives.values()}
+    others = [call for turn in linearizer.turns.values() for call in turn.before]
+    given_by_others = {key for call in others for key in call.exchange.gives.values()}
     influences = {key: item.influence or 0.0 for key, item in linearization.found.items() if key in given_by_others}
     result.arrived = {key: share for key, share in influences.items() if share}
     if result.carried:
         _follow(result, replay, linearizer, linearization, states, run, steps)
     _explain(result, linearization, target)
     return result
-
-
-def _others(turns: Turns) -> Iterator[Interlude]:
-    return (call for turn in turns.values() for call in turn.before)
 
 
 def _follow(

@@ -11,17 +11,20 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from etviz.evaluation.operator_rules import by_position
 from etviz.graph.ir import Graph, Meta, Node, Ref, refs
 from etviz.graph.uses import Key, Uses, is_size, operators
 
+_CHECKS: Final = ("aten._assert", "aten.sym_constrain")
+
 
 class Side:
     def __init__(self, graph: Graph) -> None:
         self.uses = Uses(graph)
-        self.graph, self.nodes = graph, [node for node in operators(graph.nodes) if not _checks(node)]
+        self.graph = graph
+        self.nodes = [node for node in operators(graph.nodes) if not node.target.startswith(_CHECKS)]
         self.partner: dict[Key, Key] = {}
         self.given = {node.name: arguments(node) for node in self.nodes}
         self.reads = {name: [self.uses.value(ref) for ref in refs(given)] for name, given in self.given.items()}
@@ -51,10 +54,6 @@ class Side:
 def arguments(node: Node) -> list[Any]:
     given, named = by_position(node.target, node.args, node.kwargs) if node.kwargs else (list(node.args), {})
     return [*given, *named.values()]
-
-
-def _checks(node: Node) -> bool:
-    return node.target.startswith(("aten._assert", "aten.sym_constrain"))
 
 
 @dataclass(slots=True)

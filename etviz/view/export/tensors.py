@@ -28,10 +28,12 @@ class _Shards:
         self._held: dict[str, torch.Tensor] = {}
 
     def add(self, key: str, tensor: torch.Tensor) -> dict[str, Any]:
+        import torch
+
         held = sum(item.nbytes for item in self._held.values())
         if self._held and held + tensor.nbytes > self._most:
             self.write()
-        self._held[key] = tensor.detach().clone(memory_format=_contiguous())
+        self._held[key] = tensor.detach().clone(memory_format=torch.contiguous_format)
         about = {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
         return {"file": f"tensors-{self._count:05}.safetensors", "key": key, **about}
 
@@ -41,12 +43,6 @@ class _Shards:
         if self._held:
             save_file(self._held, self._folder / f"tensors-{self._count:05}.safetensors")
             self._count, self._held = self._count + 1, {}
-
-
-def _contiguous() -> torch.memory_format:
-    import torch
-
-    return torch.contiguous_format
 
 
 @during("writing the tensors")

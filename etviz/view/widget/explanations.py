@@ -42,15 +42,12 @@ def explain(state: ViewState, params: dict[str, Any]) -> dict[str, Any]:
     if what == "ladder":
         frame = analysis.ladder()
         wrong = frame[frame["status"] == "differs"].replace({"operator": {"": "final output"}})
-        told = f"No value differs beyond its noise between two stages: {', '.join(_stages(frame))}."
+        stages = ", ".join(dict.fromkeys([*frame["against"], *frame["stage"]]))
+        told = f"No value differs beyond its noise between two stages: {stages}."
         return _table("Ladder: steps that differ beyond noise", wrong, _LADDER, "" if len(wrong) else told)
     suggestion: Any = state.suggest and state.suggest()
     frame = suggestion.table.reset_index(names="")
     return _table("Suggested fix", frame, list(frame.columns), f"{suggestion.reason}\n\n{suggestion.code}".strip())
-
-
-def _stages(frame: pd.DataFrame) -> list[str]:
-    return list(dict.fromkeys([*frame["against"], *frame["stage"]]))
 
 
 def _table(title: str, frame: pd.DataFrame | None, columns: Sequence[str], text: str) -> dict[str, Any]:
