@@ -82,20 +82,13 @@ def read_table(path: PathLike) -> ProbeTable:
 
 
 def _entry(body: Any) -> ProbeEntry:
-    values = tuple(
-        ProbeValue(
-            int(item["instruction"]),
-            int(item["index"]),
-            int(item["position"]),
-            str(item["dtype"]),
-            tuple(map(int, item["shape"])),
-            tuple(map(int, item["order"])),
-            bool(item["dynamic"]),
-            str(item["inside"]),
-        )
-        for item in body["values"]
-    )
-    return ProbeEntry(str(body["name"]), values, int(body["outputs"]), tuple(map(int, body["mark"])))
+    values = []
+    for item in body["values"]:
+        instruction, index, position = (int(item[name]) for name in ("instruction", "index", "position"))
+        shape, order = (tuple(map(int, item[name])) for name in ("shape", "order"))
+        about = bool(item["dynamic"]), str(item["inside"])
+        values.append(ProbeValue(instruction, index, position, str(item["dtype"]), shape, order, *about))
+    return ProbeEntry(str(body["name"]), tuple(values), int(body["outputs"]), tuple(map(int, body["mark"])))
 
 
 def _check(probes: tuple[ProbeEntry, ...], own: int) -> None:

@@ -161,17 +161,10 @@ class InspectionWidget(anywidget.AnyWidget):
         if change.new is not None:
             self.selected = self.row = change.new
 
-    @traitlets.validate("selected", "row")
-    def _check_selected(self, proposal: Any) -> Any:
-        return self.state.check_selected(proposal)
-
-    @traitlets.validate("sort_by")
-    def _check_sort_by(self, proposal: Any) -> Any:
-        return self.state.check_sort_by(proposal)
-
-    @traitlets.validate("expanded")
-    def _check_expanded(self, proposal: Any) -> Any:
-        return self.state.check_expanded(proposal)
+    @traitlets.validate("selected", "row", "sort_by", "expanded")
+    def _check_shared(self, proposal: Any) -> Any:
+        name = proposal["trait"].name
+        return getattr(self.state, f"check_{'selected' if name == 'row' else name}")(proposal)
 
     @traitlets.validate("panel")
     def _check_panel(self, proposal: Any) -> Any:
