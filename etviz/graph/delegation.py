@@ -53,20 +53,11 @@ class Delegation:
         """One row per operator type and a last row ``Total``; the columns are upstream's."""
         import pandas as pd
 
-        rows = [
-            {
-                "op_type": op,
-                "occurrences_in_delegated_graphs": self.delegated.get(op, 0),
-                "occurrences_in_non_delegated_graphs": self.non_delegated.get(op, 0),
-            }
-            for op in sorted({*self.delegated, *self.non_delegated})
-        ]
-        total = {
-            "op_type": "Total",
-            "occurrences_in_delegated_graphs": self.num_delegated_nodes,
-            "occurrences_in_non_delegated_graphs": self.num_non_delegated_nodes,
-        }
-        return pd.DataFrame([*rows, total])
+        operators = sorted({*self.delegated, *self.non_delegated})
+        rows = [(op, self.delegated.get(op, 0), self.non_delegated.get(op, 0)) for op in operators]
+        rows.append(("Total", self.num_delegated_nodes, self.num_non_delegated_nodes))
+        columns = ("op_type", "occurrences_in_delegated_graphs", "occurrences_in_non_delegated_graphs")
+        return pd.DataFrame(rows, columns=columns)
 
     def summary(self) -> str:
         return (

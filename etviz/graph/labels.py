@@ -40,27 +40,18 @@ _TELLING: Final = (
 
 
 def describe(graph: Graph, node: Node, output: int) -> dict[str, Any]:
-    if node.target != "delegate":
-        return {
-            "kind": "inner" if graph.backend_id else "kernel",
-            "op": node.target if graph.backend_id else node.kernel or node.target,
-            "backend": graph.backend_id,
-            "reference_ops": node.origin,
-            "module": node.module,
-            "source": source_line(node.stack),
-            "stack": node.stack,
-        }
-    inner = graph.inside(node)
-    maker = _speaker(inner, output)
-    return {
-        "kind": "delegate",
-        "op": "DELEGATE_CALL",
-        "backend": inner.backend_id,
-        "reference_ops": ", ".join(reference_operators(inner)),
-        "module": maker.module if maker else "",
-        "source": source_line(maker.stack) if maker else "",
-        "stack": maker.stack if maker else "",
-    }
+    maker, backend, named = node, graph.backend_id, node.origin
+    if node.target == "delegate":
+        inner = graph.inside(node)
+        maker = _speaker(inner, output) or Node("", "")
+        kind, op, backend = "delegate", "DELEGATE_CALL", inner.backend_id
+        named = ", ".join(reference_operators(inner))
+    elif backend:
+        kind, op = "inner", node.target
+    else:
+        kind, op = "kernel", node.kernel or node.target
+    about = {"kind": kind, "op": op, "backend": backend, "reference_ops": named}
+    return about | {"module": maker.module, "source": source_line(maker.stack), "stack": maker.stack}
 
 
 def debug_handles(graph: Graph, node: Node) -> tuple[int, ...]:
