@@ -145,20 +145,14 @@ def _part(name: str) -> str:
 
 
 def _node(tree: Tree, node: int, space: str, edges: list[DataEdge], row: Any) -> Json:
-    attributes = {
-        "op": tree.op[node],
-        "shape": tree.shape[node],
-        "backend": tree.backend[node],
-        "module": tree.module[node],
-        "source": tree.source[node],
-        "instruction": str(tree.instruction[node]) if tree.instruction[node] >= 0 else "",
-        "latency (ms)": f"{tree.latency[node]:.6g}" if not math.isnan(tree.latency[node]) else "",
-    }
+    names = ("op", "shape", "backend", "module", "source")
+    attributes: dict[str, Any] = {name: getattr(tree, name)[node] for name in names}
+    attributes["instruction"] = str(tree.instruction[node]) if tree.instruction[node] >= 0 else ""
+    attributes["latency (ms)"] = f"{tree.latency[node]:.6g}" if not math.isnan(tree.latency[node]) else ""
     if row is not None:
-        attributes |= {"status": row["status"]}
-        attributes |= {
-            name: f"{value:.6g}" if isinstance(value, float) else value for name, value in figures(row).items()
-        }
+        attributes["status"] = row["status"]
+        for name, value in figures(row).items():
+            attributes[name] = f"{value:.6g}" if isinstance(value, float) else value
     outputs = [text for text in tree.shape[node].split("], ") if text]
     return {
         "id": str(node),

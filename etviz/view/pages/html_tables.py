@@ -28,14 +28,9 @@ _CELL: Final = (
 )
 _TABLE: Final = ' style="border-collapse:collapse;font-size:90%"'
 _COLUMNS: Final = (
-    ("instruction", "#"),
-    ("name", "operator"),
-    ("backend", "backend"),
-    ("introduced_severity", "introduced severity"),
-    ("severity", "severity"),
-    ("rmse", "rmse"),
-    ("sqnr_db", "SQNR (dB)"),
-    ("source", "source"),
+    *(("instruction", "#"), ("name", "operator"), ("backend", "backend")),
+    *(("introduced_severity", "introduced severity"), ("severity", "severity"), ("rmse", "rmse")),
+    *(("sqnr_db", "SQNR (dB)"), ("source", "source")),
 )
 
 
