@@ -67,6 +67,20 @@ def test_nothing_is_copied(runs: dict[str, Run]):
     assert buffer.tensor(ref).data_ptr() == buffer.tensor(ref).data_ptr()
 
 
+def test_a_value_has_a_storage_of_its_own(runs: dict[str, Run]):
+    """torch copies the whole storage of what ``slice_scatter`` changes: of a cache, the values of all calls."""
+    run = runs["partly"]
+    buffer = DebugBuffer(run.buffer)
+    refs = [ref for ref in read_etdump(run.etdump).tensor_refs() if ref.layout.nbytes]
+    assert len(refs) > 1
+    for ref in refs:
+        value = buffer.tensor(ref)
+        assert value.untyped_storage().nbytes() == value.nbytes
+        again = buffer.view(value.dtype, value.shape, value.stride(), ref.offset)
+        assert again.data_ptr() == value.data_ptr()
+        assert again.untyped_storage().nbytes() == value.nbytes
+
+
 def test_used_ends_with_the_last_tensor(runs: dict[str, Run]):
     run = runs["partly"]
     refs = list(read_etdump(run.etdump).tensor_refs())

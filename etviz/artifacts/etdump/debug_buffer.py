@@ -10,6 +10,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
@@ -44,7 +45,6 @@ class DebugBuffer:
         self._residency = Residency(self._data)
         self._checked: dict[int, Layout] = {}
         self._dtypes: dict[int, torch.dtype] = {}
-        self._views: dict[torch.dtype, torch.Tensor] = {}
         head = bytes(self._data[:64])
         kind = looks_like(head)
         if kind and any(mark in kind for mark in ("ETDump", ".pte", ".bpte", "zip")):
@@ -83,29 +83,35 @@ class DebugBuffer:
         check_unchanged(self._data)
         self._residency.add(size)
         if ref.offset % dtype.itemsize:
-            own = self._as(torch.uint8)[ref.offset : ref.offset + size].clone()
+            own = self._whole[ref.offset : ref.offset + size].clone()
             return own.view(dtype).as_strided(layout.sizes, layout.strides)
-        return self._as(dtype).as_strided(layout.sizes, layout.strides, ref.offset // dtype.itemsize)
+        return self._part(dtype, layout.sizes, layout.strides, ref.offset, size // dtype.itemsize)
 
     def place(self, tensor: torch.Tensor) -> int | None:
-        for whole in self._views.values():
-            at = tensor.data_ptr() - whole.data_ptr()
-            return at if 0 <= at < whole.nbytes else None
-        return None
+        at = tensor.data_ptr() - self._whole.data_ptr()
+        return at if 0 <= at < self.size else None
 
     def view(self, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int], offset: int) -> torch.Tensor:
         check_unchanged(self._data)
-        return self._as(dtype).as_strided(shape, strides, offset // dtype.itemsize)
+        count = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+        return self._part(dtype, shape, strides, offset, count)
 
-    def _as(self, dtype: torch.dtype) -> torch.Tensor:
+    def _part(
+        self, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int], offset: int, count: int
+    ) -> torch.Tensor:
+        """In a storage of its own: torch's ``slice_scatter`` and its kind copy a tensor's whole storage."""
         import torch
 
-        if dtype not in self._views:
-            whole = self._data[: self.size // dtype.itemsize * dtype.itemsize]
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="The given buffer is not writable")
-                self._views[dtype] = torch.frombuffer(whole, dtype=dtype)
-        return self._views[dtype]
+        _ = self._whole
+        return torch.frombuffer(self._data, dtype=dtype, count=count, offset=offset).as_strided(shape, strides)
+
+    @cached_property
+    def _whole(self) -> torch.Tensor:
+        import torch
+
+        with warnings.catch_warnings():  # torch warns once
+            warnings.filterwarnings("ignore", message="The given buffer is not writable")
+            return torch.frombuffer(self._data, dtype=torch.uint8)
 
     def used(self, refs: Iterable[TensorRef]) -> int:
         return max((ref.offset + size for ref in refs if (size := self._checked_size(ref))), default=0)
