@@ -92,7 +92,7 @@ ENOUGH: Final = 1000
 """Number of independent elements from which `allowance` is 1: further samples tell nothing new."""
 _TERMS, _CLOSE = 60, 1e-12
 """Terms that the continued fraction of the F distribution needs for `ENOUGH` degrees of freedom to be so close."""
-_PICKING: Final = frozenset(("embedding", "index_select", "gather", "index", "where", "full_like"))
+_PICKING: Final = frozenset(("copy_", "embedding", "index_select", "gather", "index", "where", "full_like"))
 _CHOOSING: Final = frozenset(
     ("argmax", "argmin", "max", "min", "topk", "sort", "kthvalue", "median", "max_pool2d_with_indices")
 )

@@ -13,7 +13,7 @@ from etviz.evaluation.several import Several, further_axis, over_axis
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.unpacked import elements
 from etviz.graph.ir import CONTROL, Graph, Node, Ref, refs
-from etviz.graph.uses import is_stateful
+from etviz.graph.uses import gives_number, is_stateful
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -189,7 +189,8 @@ class Series:
 
     def _ahead(self, calls: Sequence[Sequence[Any]]) -> list[list[InCall]]:
         """None where they don't go together."""
-        sizes = [elements(meta) for node in self._graph.nodes for meta in node.outputs]
+        nodes = (node for node in self._graph.nodes if not gives_number(node))
+        sizes = [elements(meta) for node in nodes for meta in node.outputs]
         total = sum(size or 0 for size in sizes) * _BYTES * (1 + getattr(self.evaluator, "lanes", 0))
         count = min(self._count(calls), _TOGETHER // max(1, total))
         if count < 2 or None in sizes:

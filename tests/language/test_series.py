@@ -72,6 +72,16 @@ def test_operators_are_evaluated_together(shelf: Shelf) -> None:
     assert set(apart) == {"aten._local_scalar_dense.default", "llama.custom_sdpa.default"}
 
 
+@pytest.mark.parametrize("name", ["plain", "custom"])
+def test_calls_are_evaluated_ahead(shelf: Shelf, name: str) -> None:
+    """A program that reads its position as a number, too."""
+    evaluator = replayed(shelf, name).fresh()
+    evaluator.run(calls(1)[0], replay=False)
+    series, given = Series(evaluator), calls(CALLS)
+    series.look_ahead(1, given[1:])
+    assert all(series.known(at, given[at]) for at in range(1, CALLS))
+
+
 def test_the_call_that_fails_is_known(shelf: Shelf) -> None:
     given = [*calls(3), flatten((torch.tensor([[1]]), {"input_pos": torch.tensor([ROOM])})), *calls(2)]
     found = Series(replayed(shelf, "custom").fresh()).run(given)

@@ -830,6 +830,18 @@ def test_the_compiled_sum_of_repeated_errors_is_torchs(shape: tuple[int, int], m
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=0.0)
 
 
+@pytest.mark.parametrize("size", [8, 1 << 17])
+def test_a_copy_into_a_state_rounds_nothing(size: int) -> None:
+    state, given = normal(size), Ref("given")
+    assert law("aten.copy_.default", state, normal(size, seed=1)) == 0
+    nodes = [Node("sine", "aten.sin.default", [given]), Node("kept", "aten.copy_.default", [given, Ref("sine")])]
+    lanes = Lanes(Evaluator(Graph("forward", [Input("given", "user", "")], nodes, [Ref("sine"), Ref("kept")]), {}), [0])
+    lanes.run([state])
+    ((sine, kept),) = lanes.perturbed_outputs
+    assert torch.equal(sine, kept)
+    assert not torch.equal(sine, state.sin())
+
+
 @pytest.mark.parametrize(
     ("target", "args"),
     [
