@@ -1,6 +1,6 @@
-"""torchao's affine quantization without torchao, whose import takes longer than evaluating a small decoder.
+"""torchao's affine quantization and executorch's embeddings without these, whose import takes longer than a decoder.
 
-The same steps in the same order give the same bits. Other types and arguments are left to torchao.
+The same steps in the same order give the same bits. Other types and arguments are left to upstream.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
+_EMBEDDINGS: Final = {"embedding_2bit": (0, 2, 4, 6), "embedding_4bit": (4, 0), "embedding_byte": (0,)}
+"""By name: where the elements of a byte begin, in their order."""
+_TABLE: Final = "Tensor weight, Tensor weight_scales, Tensor? weight_zero_points"
 _ENDS: Final = "Scalar? quant_min=None, Scalar? quant_max=None"
 _SCHEMAS: Final = {
     "torchao.choose_qparams_affine.default": (
@@ -31,7 +34,15 @@ _SCHEMAS: Final = {
         "(Tensor input, SymInt[] block_size, Tensor scale, Tensor? zero_point, ScalarType input_dtype, "
         f"{_ENDS}, ScalarType output_dtype=6) -> Tensor"
     ),
+    **{
+        f"quantized_decomposed.{name}.{overload}": (
+            f"({_TABLE}, int weight_quant_min, int weight_quant_max, Tensor indices{more}) -> Tensor"
+        )
+        for name in _EMBEDDINGS
+        for overload, more in (("default", ""), ("dtype", ", *, ScalarType? dtype=None"))
+    },
 }
+_NARROW: Final = (torch.float32, torch.float16, torch.bfloat16)
 _RANGES: Final = {
     "uint8": (0, 255),
     "int8": (-128, 127),
@@ -98,7 +109,7 @@ def _quantize(
     quant_max: float | None = None,
 ) -> torch.Tensor | None:
     ends, grid = _ends(output_dtype, quant_min, quant_max), _grid(input, block_size, scale, zero_point)
-    narrow = input.dtype in (torch.float32, torch.float16, torch.bfloat16)
+    narrow = input.dtype in _NARROW
     value, step, zero = grid or (None, None, None)
     if ends is None or value is None or step is None or zero is None or not narrow:
         return None
@@ -126,10 +137,48 @@ def _dequantize(
     return (value * step).view(input.shape).to(output_dtype)
 
 
+def _embedding(
+    starts: Sequence[int],
+    weight: torch.Tensor,
+    weight_scales: torch.Tensor,
+    weight_zero_points: torch.Tensor | None,
+    weight_quant_min: int,
+    weight_quant_max: int,
+    indices: torch.Tensor,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor | None:
+    """Only the rows that are read are dequantized."""
+    if weight_scales.dtype not in _NARROW:
+        raise TypeError(f"scales of {weight_scales.dtype}")
+    bits, scales, zeros = 8 // len(starts), weight_scales, weight_zero_points
+    packed = weight.dtype == torch.uint8 or (weight.dtype == torch.int8 and bits == 8)
+    alike = zeros is None or (zeros.dtype == scales.dtype and zeros.shape == scales.shape)
+    if not packed or not alike or weight.dim() != 2 or not 0 < scales.dim() < 3 or len(scales) != len(weight):
+        return None
+    groups = scales.numel() // max(1, len(scales))
+    half = 1 << (bits - 1)
+    own = bits == 8 or (weight_quant_min, weight_quant_max) == (-half, half - 1)
+    if not own or not groups or len(starts) * weight.shape[1] % groups or len(starts) * weight.shape[1] <= groups:
+        return None
+    rows, steps = torch.embedding(weight, indices), torch.embedding(scales.view(-1, groups), indices)
+    if bits < 8:
+        parts = [rows >> start & (1 << bits) - 1 for start in starts]
+        rows = torch.stack(parts, -1).flatten(-2).to(torch.int8) - half
+    value = rows.unflatten(-1, (groups, -1))
+    if zeros is not None:
+        value = value - torch.embedding(zeros.view(-1, groups), indices).unsqueeze(-1)
+    return (value * steps.unsqueeze(-1)).flatten(-2).to(dtype or scales.dtype)
+
+
 _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "torchao.choose_qparams_affine.default": _choose,
     "torchao.quantize_affine.default": _quantize,
     "torchao.dequantize_affine.default": _dequantize,
+    **{
+        f"quantized_decomposed.{name}.{overload}": functools.partial(_embedding, starts)
+        for name, starts in _EMBEDDINGS.items()
+        for overload in ("default", "dtype")
+    },
 }
 TARGETS: Final = frozenset(_FUNCTIONS)
 

@@ -162,6 +162,35 @@ def test_affine_operators_give_the_bits_of_torchao(block: list[int], mapping: st
         _results("torchao.dequantize_affine.default", q, block, scale.double(), given, dtype, *ends, torch.float16)
 
 
+@pytest.mark.parametrize("groups", [0, 1, 3])
+@pytest.mark.parametrize(("name", "bits"), [("2bit", 2), ("4bit", 4), ("byte", 8)])
+def test_embeddings_give_the_bits_of_executorch(name: str, bits: int, groups: int) -> None:
+    generator = torch.Generator().manual_seed(bits)
+    weight = torch.randint(256, (7, 3 * bits), generator=generator, dtype=torch.uint8)
+    scales = torch.rand((7, groups) if groups else (7,), generator=generator)
+    indices, ends = torch.tensor([[6, 0], [3, 3]]), (-(1 << bits - 1), (1 << bits - 1) - 1)
+    for table in (weight, weight.view(torch.int8)) if bits == 8 else (weight,):
+        for zeros in (None, (scales * 9).round()):
+            for end, more in (("default", {}), ("dtype", {"dtype": torch.float16})):
+                target = f"quantized_decomposed.embedding_{name}.{end}"
+                (value,) = _results(target, table, scales, zeros, *ends, indices, **more)
+                assert value.shape == (2, 2, 24)
+    with pytest.raises(IndexError):
+        resolve(target)(weight, scales, None, *ends, indices + 1, dtype=torch.float32)
+
+
+def test_an_embedding_of_four_bits_keeps_the_exporter_out() -> None:
+    code = """
+import sys, torch
+from etviz.evaluation.operator_rules import resolve
+embed = resolve("quantized_decomposed.embedding_4bit.dtype")
+table = torch.full((2, 4), 0x79, dtype=torch.uint8), torch.full((2, 1), 0.5)
+print(embed(*table, None, -8, 7, torch.tensor([1]), dtype=torch.float32).tolist(), "executorch.exir" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{[[-0.5, 0.5] * 4]} False\n"
+
+
 @pytest.mark.parametrize("mapping", ["SYMMETRIC", "ASYMMETRIC"])
 def test_affine_operators_have_the_gradients_of_torchao(mapping: str) -> None:
     found = []
