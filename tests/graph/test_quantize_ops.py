@@ -176,7 +176,9 @@ def test_embeddings_give_the_bits_of_executorch(name: str, bits: int, groups: in
                 (value,) = _results(target, table, scales, zeros, *ends, indices, **more)
                 assert value.shape == (2, 2, 24)
     with pytest.raises(IndexError):
-        resolve(target)(weight, scales, None, *ends, indices + 1, dtype=torch.float32)
+        resolve(f"quantized_decomposed.embedding_{name}.dtype")(
+            weight, scales, None, *ends, indices + 1, dtype=torch.float32
+        )
 
 
 def test_an_embedding_of_four_bits_keeps_the_exporter_out() -> None:

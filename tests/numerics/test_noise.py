@@ -834,7 +834,7 @@ def test_the_compiled_sum_of_repeated_errors_is_torchs(shape: tuple[int, int], m
 def test_a_copy_into_a_state_rounds_nothing(size: int) -> None:
     state, given = normal(size), Ref("given")
     assert law("aten.copy_.default", state, normal(size, seed=1)) == 0
-    nodes = [Node("sine", "aten.sin.default", [given]), Node("kept", "aten.copy_.default", [given, Ref("sine")])]
+    nodes = [Node("sine", "aten.sin.default", (given,)), Node("kept", "aten.copy_.default", (given, Ref("sine")))]
     lanes = Lanes(Evaluator(Graph("forward", [Input("given", "user", "")], nodes, [Ref("sine"), Ref("kept")]), {}), [0])
     lanes.run([state])
     ((sine, kept),) = lanes.perturbed_outputs
