@@ -12,13 +12,13 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.exhaustive import MATRIX
+from tests.exhaustive import is_left_out
 from tests.shelf import Shelf
 
 if TYPE_CHECKING:
@@ -27,14 +27,16 @@ if TYPE_CHECKING:
     from tests.cpp_runner import CppRunner
     from tests.kernels import Kernels
     from tests.kinds.making import Made
-    from tests.programs import Executed
+    from tests.programs import Executed, Recipe
     from tests.scheduling import ByProgram
+    from tests.zoo.programs import Recipe as Kind
 
 os.environ.setdefault("ETVIZ_ISOLATION", "never")  # the tests of isolation ask for it
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"etviz-state-{os.getuid()}")
 LONG = ("browser", "slow", "fuzz")
 """Marks of what takes long: it is begun first, so that no process waits for it at the end."""
-COLLECTED = pytest.StashKey[set[str]]()
+COLLECTED = pytest.StashKey[dict[str, bool]]()
+"""By name, whether `make test` has it."""
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByProgram:
@@ -53,19 +55,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "program" in asked:
         from tests.programs import RECIPES
 
-        metafunc.parametrize("program", RECIPES, indirect=True)
+        _all_of(metafunc, "program", RECIPES)
     if "kind" in asked:
         from tests.zoo.programs import KINDS
 
-        kinds = [pytest.param(name, marks=() if kind.quick else pytest.mark.matrix) for name, kind in KINDS.items()]
-        metafunc.parametrize("kind", kinds, indirect=True)
+        _all_of(metafunc, "kind", KINDS)
+
+
+def _all_of(metafunc: pytest.Metafunc, name: str, recipes: Mapping[str, Recipe | Kind]) -> None:
+    quick = [pytest.param(key, marks=() if recipe.quick else pytest.mark.matrix) for key, recipe in recipes.items()]
+    metafunc.parametrize(name, quick, indirect=True)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what `make test` leaves out."""
-    item.config.stash.setdefault(COLLECTED, set()).add(item.nodeid)
-    if item.nodeid in MATRIX:
+    if is_left_out(item.nodeid):
         item.add_marker("matrix")
+    item.config.stash.setdefault(COLLECTED, {})[item.nodeid] = item.get_closest_marker("matrix") is None
 
 
 @pytest.hookimpl(trylast=True)

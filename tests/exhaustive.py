@@ -1,84 +1,288 @@
 """What `make test` leaves to `make test-matrix`: the same behaviour in another form, and which test stands for it.
 
-By file and test: the parameters that are left out, each with those that stand for them; or, of a test that is left out
-as a whole, another one. Kinds of programs that are not `quick` are left out of every test of kinds, too. Where the other
-test covers a part, `ONLY_THERE` names the rest.
+Of a test with many parameters, `KEPT` has those that stay, which stand for the others; `LEFT_OUT` has tests that are
+left out as a whole, each with one that stands for it. Programs and kinds of programs that are not `quick` are left out
+of every test of all of them, too. Where the other test covers a part, `ONLY_THERE` names the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-LEFT_OUT: dict[str, dict[str, dict[str, str] | str]] = {
+KEPT: dict[str, dict[str, tuple[str, ...]]] = {
     "tests/analysis/test_against.py": {
-        "test_a_correct_program_is_correct_in_every_form": {"Attention": "Cache"},
+        "test_a_correct_program_is_correct_in_every_form": ("Cache",),
     },
     "tests/analysis/test_answer.py": {
-        "test_the_name_of_the_last_layer_tells": {"classifier-xnnpack-int8": "output_layer-xnnpack-int8"},
+        "test_the_name_of_the_last_layer_tells": ("classifier-portable",),
+    },
+    "tests/analysis/test_culprits.py": {
+        "test_of_wrong_outputs_what_was_not_compared_is_named": ("dtype-kinds2",),
     },
     "tests/analysis/test_own_model.py": {
-        "test_a_fault_of_the_exported_program_is_found": {
-            "-portable": "-xnnpack",
-            "scale-xnnpack": "scale-portable",
-            "activation-xnnpack": "scale-portable",
-            "one fewer-xnnpack": "one more-xnnpack",
-            "axis-xnnpack": "axis-portable",
-            "one more-portable": "one more-xnnpack",
-            "no cap-portable": "no cap-xnnpack",
-            "activation-portable": "scale-portable",
-            "one fewer-portable": "one more-xnnpack",
-        },
-        "test_from_files_and_by_one_argument": {"never": "always"},
+        "test_a_fault_of_the_exported_program_is_found": ("-xnnpack", "scale-portable"),
+        "test_from_files_and_by_one_argument": ("always",),
+        "test_what_a_call_overwrites_in_a_python_object_is_state": ("portable",),
     },
     "tests/browser/test_containers.py": {
-        "test_the_view_fills_its_container": {"Tab": "HBox", "GridBox": "HBox"},
+        "test_the_view_fills_its_container": ("HBox",),
     },
     "tests/browser/test_graph.py": {
-        "test_the_graph_shows_what_the_selected_node_reads": {"dark": "light"},
+        "test_the_graph_shows_what_the_selected_node_reads": ("light",),
     },
     "tests/browser/test_kernel.py": {
-        "test_what_is_on_screen_outlives_the_kernel": {"gone": "restarted"},
+        "test_what_is_on_screen_outlives_the_kernel": ("restarted",),
+    },
+    "tests/browser/test_keys.py": {
+        "test_no_letter_on_a_focused_part_changes_the_notebook": (".etv-table [data-row][tabindex='0']",),
     },
     "tests/browser/test_report.py": {
-        "test_nothing_serious_keeps_anyone_out": {"dark": "light"},
-    },
-    "tests/browser/test_tokens.py": {
-        "test_nothing_serious_keeps_anyone_out": {"dark": "light"},
+        "test_nothing_serious_keeps_anyone_out": ("light",),
     },
     "tests/calls/test_invariants.py": {
-        "test_language_models": {
-            "custom_portable": "quantized_cache",
-            "ring_bf16": "quantized_cache",
-            "sink_8da4w": "quantized_cache",
-            "gated_delta": "quantized_cache",
-        },
-        "test_fault_of_the_graph": {
-            "mask-0-chunks = token by token": "tests/calls/test_invariants.py::test_padding_that_goes_into_the_cache[mask]",
-            "short ring-3-chunks = token by token": "ring start-3-chunks = token by token",
-        },
-        "test_methods_that_share_their_state": {"True": "False"},
-        "test_reset_method": {"False": "True"},
-        "test_batch": {"False": "True"},
-        "test_cross_attention_cache": {"False": "True"},
+        "test_fault_of_the_graph": ("stale-0-after another sequence = alone",),
+        "test_padding_that_goes_into_the_cache": ("mask",),
+        "test_methods_that_share_their_state": ("False",),
+        "test_reset_method": ("True",),
+        "test_batch": ("True",),
+        "test_cross_attention_cache": ("True",),
     },
     "tests/cli/test_cli.py": {
-        "test_a_reader_that_goes_away_is_no_failed_check": {
-            "gaps {} --json": "report {} -o /dev/stdout",
-            "check {} --junit /dev/stdout": "report {} -o /dev/stdout",
-        },
+        "test_a_reader_that_goes_away_is_no_failed_check": ("info {}",),
+        "test_outputs_go_through_links_pipes_and_devices": ("report -o", "check --write-baseline"),
     },
     "tests/conformance/test_tap.py": {
-        "test_values_are_those_of_the_taps": {"encoder-15": "plain_cnn-6"},
+        "test_values_are_those_of_the_taps": ("plain_cnn-6",),
     },
     "tests/conformance/test_upstream.py": {
-        "test_the_order_in_which_upstream_lowers": {
-            "Recurrent-shape3-False": "Parted-shape2-True",
-            "Encoder-shape4-True": "Parted-shape2-True",
-        },
+        "test_the_order_in_which_upstream_lowers": ("Parted-shape2-True",),
+        "test_the_delegated_graph_as_text": ("counter", "branches"),
     },
     "tests/decoding/test_cache.py": {
-        "test_a_weak_fault_is_not_outweighed_by_noise": {"2": "16"},
-        "test_correct_caches_are_explained": {"quantized_cache": "plain", "ring": "plain"},
+        "test_a_weak_fault_is_not_outweighed_by_noise": ("2",),
+    },
+    "tests/decoding/test_encoder.py": {
+        "test_stale_cross_attention_cache": ("True",),
+    },
+    "tests/decoding/test_prompt_study.py": {
+        "test_rows_are_those_of_decode": ("1",),
+        "test_a_folder_continues_a_study": ("1",),
+        "test_bad_arguments": ("1",),
+    },
+    "tests/fuzz/test_mutations.py": {
+        "test_one_file": (
+            *(
+                "etdump-counter-etdump-bytes",
+                "pte-branches-pte-bytes",
+                "bpte-counter-bpte-bytes",
+                "log-counter-log-bytes",
+            ),
+            *("etrecord-counter-etrecord-archive", "record-poisoned-record-bytes"),
+        ),
+        "test_everything": (
+            *(
+                "record-counter-5-archive",
+                "record-branches-4-calls",
+                "etrecord-poisoned-3-calls",
+                "pte-counter-4-bytes",
+            ),
+            *("etrecord-counter-3-archive", "etdump-counter-3-bytes"),
+        ),
+        "test_everything_that_is_asked": (
+            *("etdump-counter-3-tensors", "record-branches-3-graph", "etrecord-counter-3-members"),
+        ),
+    },
+    "tests/graph/test_derive.py": {
+        "test_what_tells_the_outputs_of_a_delegate_apart": ("recurrent-True", "rotary_dynamic_int8-False"),
+    },
+    "tests/kinds/test_files.py": {
+        "test_zoom_from_files_is_that_from_the_record": (
+            "delegate_fp32",
+            "delegate_int8",
+            "dynamic_int8",
+            "method_embed",
+        ),
+        "test_a_debug_buffer_of_another_program_is_noticed": ("pte",),
+    },
+    "tests/kinds/test_delegate_in_branch.py": {
+        "test_without_the_record": ("pte-etrecord",),
+    },
+    "tests/kinds/test_loops.py": {
+        "test_map": ("record",),
+        "test_scan": ("pte-etrecord",),
+        "test_without_the_record": ("mapped_delegate-pte", "nested-pte-etrecord"),
+        "test_explanations": ("mapped", "nested"),
+    },
+    "tests/language/test_methods.py": {
+        "test_a_picture_and_text_of_other_lengths_than_the_example": ("derived",),
+        "test_every_execution_of_a_sound_program_is_judged": (
+            *("prefill and decode-never", "encoder and decoder-always", "vision and text-always"),
+        ),
+    },
+    "tests/language/test_programs.py": {
+        "test_a_wrong_slot_of_a_cache_that_nothing_logs_is_named": ("derived",),
+        "test_another_length_than_the_examples_is_another_input_and_no_fault": ("1-exact", "6-derived"),
+    },
+    "tests/language/test_series.py": {
+        "test_a_series_has_the_values_of_its_calls": ("custom", "custom_8da4w", "quantized_cache"),
+    },
+    "tests/numerics/test_dynamic_grids.py": {
+        "test_the_grids_of_rows_in_any_number_of_axes": ("shape2",),
+        "test_numbers_on_the_grid_of_the_whole_tensor_are_no_fault_of_one_for_each_row": ("0.0-record", "0.0-ETRecord"),
+    },
+    "tests/numerics/test_hypotheses.py": {
+        "test_a_setting_is_named": ("swapped difference", "axis of a softmax", "rounding mode", "epsilon"),
+        "test_a_weight_is_named_by_the_files_and_by_the_values": ("a row", "transposed"),
+    },
+    "tests/numerics/test_undetermined.py": {
+        "test_a_mask_of_inf_beside_a_grid_that_is_chosen_is_judged": ("record", "ETRecord"),
+        "test_integers_made_of_inf_that_are_the_references_are_judged": ("record", "ETRecord"),
+        "test_nan_that_is_made_inside_and_put_on_a_grid_is_not_judged": ("record",),
+    },
+    "tests/parity/test_port_card.py": {
+        "test_a_quantized_row_and_the_card_in_a_view": ("True",),
+    },
+    "tests/pipeline/test_recipe.py": {
+        "test_a_name_is_a_recipe": ("xnnpack-int8-backends2-dtypes2",),
+    },
+    "tests/pipeline/test_worker.py": {
+        "test_the_process_ends_with_its_parent": ("-pid-9", "-compute-15", "forked-pid-None", "forked-compute-9"),
+    },
+    "tests/runner/test_probes.py": {
+        "test_release_build_gives_the_values_that_a_debug_buffer_gives": ("many_outputs",),
+    },
+    "tests/runner/test_runner.py": {
+        "test_values_are_those_of_a_run_from_python": ("digits_int8", "many_outputs"),
+    },
+    "tests/test_hostile.py": {
+        "test_no_member_evaluates_files_of_others_here": ("digits_int8-members1",),
+    },
+    "tests/test_isolation.py": {
+        "test_every_question_has_the_same_answer_and_evaluates_nothing_here": ("digits_int8",),
+    },
+    "tests/test_notebooks.py": {
+        "test_runs": ("01-first-look",),
+    },
+    "tests/test_snippets.py": {
+        "test_a_page_from_top_to_bottom": ("README", "command-line", "why", "emulated"),
+    },
+    "tests/test_statements.py": {
+        "test_no_statement_about_a_kind_contradicts_another": (
+            *("delegate_fp32-exact", "delegate_int8-derived", "delegate_int8-handles", "masked_transformer-exact"),
+            *("dynamic_int8-exact", "decoder-derived", "decoder-handles", "dynamic_shapes-derived", "cond-exact"),
+            *("method_embed-derived", "half-exact", "nonfinite-exact", "outputs-handles", "different-exact"),
+        ),
+        "test_no_statement_about_a_planted_fault_contradicts_another": (
+            "record-pooled_cnn fp32 xnnpack: saturating range",
+            "derived-normalised fp32 portable: epsilon of a layer norm",
+            "ETRecord-masked_attention fp16 portable: output projection transposed",
+        ),
+    },
+    "tests/test_trainings.py": {
+        "test_the_integer_bias_of_a_static_layer_is_compared": ("0.0-first.bias is 0 everywhere", "0.5-first.bias"),
+    },
+    "tests/test_values_not_caches.py": {
+        "test_answers_do_not_depend_on_what_was_asked_or_changed_before": ("1",),
+        "test_answers_after_a_zoom_do_not_depend_on_order": ("digits_int8-members1",),
+    },
+    "tests/vendors/test_emulated.py": {
+        "test_a_correct_program_has_no_culprit": ("tosa-int8-cnn",),
+        "test_every_operator_inside_is_compared": ("tosa-int8-cnn",),
+    },
+    "tests/zoo/test_found.py": {
+        "test_xnnpack_resizes_by_the_ratio_of_the_sizes": ("record",),
+        "test_a_number_is_compared_before_it_is_rounded_to_16_bits": ("dtype0",),
+    },
+    "tests/zoo/test_random_programs.py": {
+        "test_a_random_program_is_left_alone": ("dynamic", "fp32"),
+        "test_two_faults_are_both_named_and_nothing_else": ("1",),
+    },
+    "tests/zoo/test_zoo.py": {
+        "test_correct_program_is_left_alone": (
+            "record-ill_conditioned fp32 portable",
+            "record-normalised fp32 portable",
+            "record-mlp int8 xnnpack",
+            "derived-masked_attention fp16 portable",
+            "ETRecord-mlp dynamic xnnpack",
+        ),
+        "test_planted_fault_is_named": (
+            "derived-masked_attention fp16 portable: output projection transposed",
+            "ETRecord-normalised fp32 portable: epsilon of a layer norm",
+        ),
+        "test_planted_fault_is_named_and_explained": (
+            "pooled_cnn fp32 xnnpack: saturating range",
+            "normalised fp32 portable: epsilon of a layer norm",
+            "mlp int8 xnnpack: channel of a layer \\xd7 0",
+        ),
+        "test_the_setting_that_the_runtime_computed_with_is_named": ("derived",),
+    },
+}
+"""By file and test, the parameters that `make test` has."""
+
+_REPORT = "tests/browser/test_report.py"
+_PANEL = "tests/browser/test_panel.py"
+
+LEFT_OUT: dict[str, dict[str, str]] = {
+    "tests/analysis/test_insides.py": {
+        "test_small_delegates_without_an_error_are_left_alone": (
+            "tests/analysis/test_insides.py::test_nothing_is_begun_if_that_is_not_wanted"
+        ),
+    },
+    "tests/browser/test_harness.py": dict.fromkeys(
+        (
+            "test_a_cell_that_raises_fails_the_run_with_its_traceback",
+            "test_a_click_reaches_the_kernel_and_its_answer_the_page",
+            "test_outputs_are_those_of_the_notebook",
+            "test_requests_that_leave_the_machine_are_stopped_and_counted",
+        ),
+        "tests/browser/test_widget.py::test_a_click_on_a_row_asks_for_its_histograms_and_python_knows",
+    ),
+    "tests/browser/test_kernel.py": {
+        "test_a_view_taken_off_the_page_is_released": (
+            "tests/browser/test_widget.py::test_the_same_inspection_twice_is_linked"
+        ),
+    },
+    _PANEL: {
+        "test_a_reload_brings_the_panel_back_once_and_no_closed_one": (
+            f"{_PANEL}::test_closed_it_is_in_the_cell_again_and_a_button_moves_it_back"
+        ),
+        "test_the_list_opens_an_inspection_without_a_cell": (
+            f"{_PANEL}::test_shown_in_the_panel_it_is_linked_with_python_and_the_cell_says_where"
+        ),
+        "test_where_the_extension_is_not_the_cell_shows_the_view_and_a_hint": (
+            f"{_PANEL}::test_closed_it_is_in_the_cell_again_and_a_button_moves_it_back"
+        ),
+    },
+    _REPORT: {
+        "test_a_narrow_view_has_one_scrollbar_and_its_lists_have_pages": f"{_REPORT}::test_light_and_dark_wide_and_narrow",
+        "test_which_output_it_is_stays_legible_and_no_bar_is_below_words": (
+            f"{_REPORT}::test_operators_of_long_modules_stay_legible"
+        ),
+    },
+    "tests/browser/test_tokens.py": {
+        "test_nothing_serious_keeps_anyone_out": f"{_REPORT}::test_nothing_serious_keeps_anyone_out[light]",
+        "test_a_click_opens_a_call_in_a_cell_and_in_the_side_panel": (
+            "tests/browser/test_tokens.py::test_keys_go_from_token_to_token_and_its_call_is_shown"
+        ),
+    },
+    "tests/browser/test_widget.py": {
+        "test_nothing_serious_keeps_anyone_out": f"{_REPORT}::test_nothing_serious_keeps_anyone_out[light]",
+        "test_it_takes_the_theme_of_jupyterlab": f"{_REPORT}::test_light_and_dark_wide_and_narrow",
+    },
+    "tests/calls/test_invariants.py": {
+        "test_language_models": "tests/calls/test_invariants.py::test_correct_decoder",
+        "test_correct_ring": "tests/calls/test_invariants.py::test_correct_decoder",
+        "test_program_that_accepts_any_position": "tests/calls/test_invariants.py::test_correct_decoder",
+    },
+    "tests/cli/test_agent.py": {
+        "test_an_agent_compares_tokens": "tests/cli/test_agent.py::test_an_agent_finds_the_culprit",
+    },
+    "tests/cli/test_cli.py": {
+        "test_the_child_process_starts_before_torch_is_imported": "tests/cli/test_cli.py::test_info_needs_no_torch",
+        "test_demo": "tests/test_notebooks.py::test_runs[01-first-look]",
+    },
+    "tests/decoding/test_cache.py": {
+        "test_correct_caches_are_explained": (
+            "tests/decoding/test_cache.py::test_the_cache_names_layer_position_and_step"
+        ),
     },
     "tests/decoding/test_encoder.py": {
         "test_study_of_word_error_rate": "tests/parity/test_port_card.py::test_word_error_rate",
@@ -86,182 +290,108 @@ LEFT_OUT: dict[str, dict[str, dict[str, str] | str]] = {
     "tests/decoding/test_prefill.py": {
         "test_chunks_and_a_tokenizer_file": "tests/decoding/test_prefill.py::test_a_text_in_chunks",
     },
-    "tests/decoding/test_prompt_study.py": {
-        "test_rows_are_those_of_decode": {"2": "1"},
-        "test_a_folder_continues_a_study": {"2": "1"},
-        "test_bad_arguments": {"2": "1"},
+    "tests/evidence/test_executors.py": {
+        "test_two_processes_give_what_one_gives": "tests/decoding/test_prompt_study.py::test_rows_are_those_of_decode[1]",
+        "test_dask_does_the_work_of_a_killed_worker_again": (
+            "tests/evidence/test_study.py::test_killed_at_every_point_it_loses_only_what_was_under_way"
+        ),
     },
+    "tests/evidence/test_suggestion.py": dict.fromkeys(
+        (
+            "test_the_divergence_of_scores_is_a_measure",
+            "test_culprits_that_only_help_together_are_found_together",
+            "test_a_model_that_has_to_stay_in_float_as_a_whole_is_said_to",
+        ),
+        "tests/evidence/test_suggestion.py::test_the_code_gives_the_numbers_that_are_shown",
+    ),
+    "tests/evidence/test_versions.py": dict.fromkeys(
+        (
+            "test_the_table_has_the_versions_that_were_used",
+            "test_the_same_executorch_gives_the_same_program_and_numbers_there",
+            "test_its_artifacts_are_read_here_like_any_others",
+            "test_what_can_not_be_had_is_a_row_with_its_reason",
+        ),
+        "tests/evidence/test_versions.py::test_a_program_that_the_other_torch_can_not_read_says_what_to_do",
+    ),
     "tests/fuzz/test_operators.py": {
-        "test_more_tensors_than_memory_holds": "tests/test_isolation.py::test_a_program_of_others_takes_no_more_memory_than_is_free",
-    },
-    "tests/graph/test_derive.py": {
-        "test_what_tells_the_outputs_of_a_delegate_apart": {"bidirectional-False": "rotary_dynamic_int8-False"},
-    },
-    "tests/kinds/test_files.py": {
-        "test_zoom_from_files_is_that_from_the_record": {
-            "channels_last": "delegate_fp32",
-            "several": "delegate_fp32",
-            "nonfinite": "delegate_fp32",
-            "outputs": "delegate_fp32",
-            "cond_diverging": "cond",
-            "weight_only_torchao": "dynamic_int8",
-            "decoder_portable": "decoder",
-        },
+        "test_more_tensors_than_memory_holds": (
+            "tests/test_isolation.py::test_a_program_of_others_takes_no_more_memory_than_is_free"
+        ),
     },
     "tests/language/test_exporters.py": {
-        "test_export_llm": "tests/language/test_exporters.py::test_operators_of_the_exporter_are_found_where_only_files_are_loaded",
-    },
-    "tests/language/test_methods.py": {
-        "test_every_execution_of_a_sound_program_is_judged": {
-            "encoder and decoder-never": "encoder and decoder-always",
-        },
+        "test_export_llm": (
+            "tests/language/test_exporters.py::test_operators_of_the_exporter_are_found_where_only_files_are_loaded"
+        ),
     },
     "tests/language/test_programs.py": {
-        "test_the_right_model_finds_a_fault_of_the_exported_one": "tests/analysis/test_own_model.py::test_a_fault_of_the_exported_program_is_found[-xnnpack]",
-        "test_a_wrong_slot_of_a_cache_that_nothing_logs_is_named": {"exact": "derived"},
-    },
-    "tests/language/test_series.py": {
-        "test_a_series_has_the_values_of_its_calls": {"plain_bf16": "plain", "sink": "ring"},
-    },
-    "tests/numerics/test_dynamic_grids.py": {
-        "test_the_grids_of_rows_in_any_number_of_axes": {"shape0": "shape2", "shape1": "shape2"},
-        "test_numbers_on_the_grid_of_the_whole_tensor_are_no_fault_of_one_for_each_row": {
-            "1e-05-record": "0.0-record",
-            "1e-05-ETRecord": "0.0-ETRecord",
-        },
-    },
-    "tests/numerics/test_hypotheses.py": {
-        "test_a_setting_is_named": {
-            "swapped division": "swapped difference",
-            "axis of a mean": "axis of a softmax",
-            "trunc for floor": "rounding mode",
-            "start of a slice": "index of a select",
-            "order of a permute": "order of a cat",
-        },
-        "test_a_weight_is_named_by_the_files_and_by_the_values": {
-            "a column": "a row",
-            "rolled columns": "rolled",
-            "reversed": "two rows",
-        },
-    },
-    "tests/numerics/test_undetermined.py": {
-        "test_a_mask_of_inf_beside_a_grid_that_is_chosen_is_judged": {"derived": "record"},
-        "test_integers_made_of_inf_that_are_the_references_are_judged": {"derived": "record"},
-        "test_nan_that_is_made_inside_and_put_on_a_grid_is_not_judged": {"derived": "record"},
-    },
-    "tests/parity/test_port_card.py": {
-        "test_a_quantized_row_and_the_card_in_a_view": {"False": "True"},
+        "test_the_right_model_finds_a_fault_of_the_exported_one": (
+            "tests/analysis/test_own_model.py::test_a_fault_of_the_exported_program_is_found[-xnnpack]"
+        ),
+        "test_events_may_name_their_namespace": (
+            "tests/language/test_programs.py::test_values_are_compared_and_nothing_is_blamed[exact-custom]"
+        ),
     },
     "tests/pipeline/test_recipe.py": {
         "test_one_recipe_for_every_question": "tests/pipeline/test_recipe.py::test_a_name_is_a_recipe_of_many_runs",
-        "test_a_name_is_a_recipe": {
-            "portable-backends0-dtypes0": "xnnpack-int8-backends2-dtypes2",
-            "xnnpack-backends1-dtypes1": "xnnpack-int8-backends2-dtypes2",
-        },
     },
     "tests/test_hostile.py": {
-        "test_an_operator_that_ends_the_process": {
-            "lowered graph": "edge program",
-            "float model": "edge program",
-            "exported program": "edge program",
-        },
-        "test_no_member_evaluates_files_of_others_here": {"encoder-members0": "digits_int8-members1"},
+        "test_an_operator_that_ends_the_process": (
+            "tests/test_hostile.py::test_tokens_of_a_program_that_ends_the_process"
+        ),
     },
-    "tests/test_isolation.py": {
-        "test_every_question_has_the_same_answer_and_evaluates_nothing_here": {
-            "counter": "digits_int8",
-            "branches": "digits_int8",
-        },
-    },
-    "tests/test_notebooks.py": {
-        "test_runs": {
-            "03-why": "01-first-look",
-            "04-many-runs": "01-first-look",
-            "05-language-model": "01-first-look",
-            "upstream-1-python": "01-first-look",
-            "upstream-2-runner": "01-first-look",
-        },
-    },
-    "tests/test_snippets.py": {
-        "test_a_page_from_top_to_bottom": {
-            "evidence": "tests/test_docs.py::test_snippets_call_what_is_there[evidence]",
-            "language-models": "tests/test_docs.py::test_snippets_call_what_is_there[language-models]",
-            "getting-started": "tests/test_docs.py::test_snippets_call_what_is_there[getting-started]",
-            "quantization": "tests/test_docs.py::test_snippets_call_what_is_there[quantization]",
-            "from-artifacts": "tests/test_docs.py::test_snippets_call_what_is_there[from-artifacts]",
-            "decode": "tests/test_docs.py::test_snippets_call_what_is_there[decode]",
-            "devices": "tests/test_docs.py::test_snippets_call_what_is_there[devices]",
-            "parity": "tests/test_docs.py::test_snippets_call_what_is_there[parity]",
-        },
-    },
-    "tests/test_statements.py": {
-        "test_no_statement_about_a_kind_contradicts_another": {
-            "delegate_fp32-derived": "delegate_fp32-exact",
-            "several-derived": "several-exact",
-            "channels_last-derived": "channels_last-exact",
-            "masked_transformer-derived": "masked_transformer-exact",
-            "dynamic_int8-derived": "dynamic_int8-exact",
-            "weight_only_torchao-derived": "weight_only_torchao-exact",
-            "decoder_portable-derived": "decoder_portable-exact",
-            "cond_diverging-derived": "cond_diverging-exact",
-            "method_forward-derived": "method_forward-exact",
-            "nonfinite-derived": "nonfinite-exact",
-            "outputs-derived": "outputs-exact",
-            "same_twice-derived": "same_twice-exact",
-            "different-derived": "different-exact",
-            "nan_twice-derived": "nan_twice-exact",
-            "half_beside_float-derived": "half_beside_float-exact",
-        },
-    },
-    "tests/test_trainings.py": {
-        "test_the_integer_bias_of_a_static_layer_is_compared": {"1.0-": "0.5-first.bias"},
-    },
-    "tests/test_values_not_caches.py": {
-        "test_answers_do_not_depend_on_what_was_asked_or_changed_before": {"-1": "1"},
-        "test_answers_after_a_zoom_do_not_depend_on_order": {"encoder-members0": "digits_int8-members1"},
+    "tests/zoo/test_zoo.py": dict.fromkeys(
+        ("test_correct_program_is_correct", "test_planted_fault_is_one_and_visible"),
+        "tests/zoo/test_random_programs.py::test_a_random_program_is_left_alone[fp32]",
+    ),
+    "tests/zoo/test_found.py": {
+        "test_weight_only_int8_on_xnnpack": (
+            "tests/zoo/test_found.py::test_xnnpack_computes_the_tanh_gelu_as_the_erf_form"
+        ),
     },
     "tests/vendors/test_emulated.py": {
-        "test_a_correct_program_has_no_culprit": {"tosa-residual": "tosa-cnn", "tosa-int8-residual": "tosa-int8-cnn"},
-        "test_every_operator_inside_is_compared": {"tosa-residual": "tosa-cnn", "tosa-int8-residual": "tosa-int8-cnn"},
-        "test_ethos_u_is_opened_by_the_graph_in_the_record": {"ethos-u85": "ethos-u55"},
+        "test_ethos_u_is_opened_by_the_graph_in_the_record": (
+            "tests/vendors/test_emulated.py::test_a_correct_program_has_no_culprit[tosa-int8-cnn]"
+        ),
         "test_a_sweep_compares_vendors": "tests/evidence/test_suggestion.py::test_sweep_puts_variants_side_by_side",
-    },
-    "tests/zoo/test_found.py": {
-        "test_xnnpack_resizes_by_the_ratio_of_the_sizes": {"derived": "record"},
-    },
-    "tests/zoo/test_random_programs.py": {
-        "test_a_random_program_is_left_alone": {"fp16": "bf16", "int8-tensor": "int8"},
-        "test_two_faults_are_both_named_and_nothing_else": {"6": "1"},
+        "test_a_relu_that_the_lowering_drops_is_found": "tests/vendors/test_emulated.py::test_planted_faults_are_named",
     },
 }
+"""By file and test, the one that stands for all forms of it."""
 
 ONLY_THERE = {
+    "tests/browser/test_kernel.py::test_a_view_taken_off_the_page_is_released": "how many views a kernel keeps",
+    f"{_PANEL}::test_a_reload_brings_the_panel_back_once_and_no_closed_one": "panels after a reload of the page",
+    f"{_PANEL}::test_the_list_opens_an_inspection_without_a_cell": "the list of inspections in the side panel",
+    f"{_PANEL}::test_where_the_extension_is_not_the_cell_shows_the_view_and_a_hint": "JupyterLab without the extension",
+    f"{_REPORT}::test_a_narrow_view_has_one_scrollbar_and_its_lists_have_pages": "pages of the lists of a narrow view",
+    "tests/browser/test_tokens.py::test_a_click_opens_a_call_in_a_cell_and_in_the_side_panel": (
+        "a call that is opened from its token, in JupyterLab"
+    ),
+    "tests/browser/test_widget.py::test_it_takes_the_theme_of_jupyterlab": "JupyterLab's themes",
+    "tests/cli/test_agent.py::test_an_agent_compares_tokens": "tokens that an agent asks for",
+    "tests/cli/test_cli.py::test_demo": "`etviz demo`, and the fault that it plants",
+    "tests/decoding/test_cache.py::test_correct_caches_are_explained": "quantized caches and rings of a trained model",
     "tests/decoding/test_encoder.py::test_study_of_word_error_rate": (
         "a study with the task `wer`: its column, its statistics, the worst input and an input that is opened again"
     ),
+    "tests/evidence/test_executors.py::test_dask_does_the_work_of_a_killed_worker_again": "Dask",
     "tests/language/test_exporters.py::test_export_llm": (
         "the files of upstream's `export_llama`, which quantizes embeddings: three calls, with and without the record"
     ),
+    "tests/language/test_programs.py::test_events_may_name_their_namespace": "the kernel of the delta rule",
     "tests/pipeline/test_recipe.py::test_one_recipe_for_every_question": (
         "calibration data of one recipe in `debug`, `census` and `sweep`"
     ),
-    "tests/test_snippets.py::test_a_page_from_top_to_bottom": (
-        "the snippets of eight pages run; in `make test` their calls and arguments are those of the signatures"
-    ),
+    "tests/test_hostile.py::test_an_operator_that_ends_the_process": "every question about a program that ends its process",
+    "tests/evidence/test_versions.py::test_the_table_has_the_versions_that_were_used": "variants of another environment",
+    "tests/vendors/test_emulated.py::test_ethos_u_is_opened_by_the_graph_in_the_record": "operators inside of Ethos-U",
     "tests/vendors/test_emulated.py::test_a_sweep_compares_vendors": "a sweep whose variants are emulated",
 }
-"""Behaviour that only `make test-matrix` checks, by test."""
+"""Behaviour that only `make test-matrix` checks, by test; the snippets of further pages are executed there, too."""
 
 
-def stands_for() -> Iterator[tuple[str, str]]:
-    """Each test that is left out, and the one that stands for it."""
-    for file, tests in LEFT_OUT.items():
-        for test, left in tests.items():
-            if isinstance(left, str):
-                yield f"{file}::{test}", left
-                continue
-            for own, other in left.items():
-                yield f"{file}::{test}[{own}]", other if "::" in other else f"{file}::{test}[{other}]"
-
-
-MATRIX = dict(stands_for())
+def is_left_out(name: str) -> bool:
+    """Whether only `make test-matrix` runs a test."""
+    file, _, test = name.partition("::")
+    test, _, own = test.removesuffix("]").partition("[")
+    return test in LEFT_OUT.get(file, {}) or own not in KEPT.get(file, {}).get(test, (own,))

@@ -171,13 +171,14 @@ class Poisoned(nn.Module):
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to make a program."""
+    """How to make a program; `make test` asks the quick ones what is asked of all."""
 
     model: Callable[[], nn.Module]
     inputs: Callable[[], tuple[Any, ...]]
     delegated: bool = False
     quantized: bool = False
     strict: bool = True
+    quick: bool = True
 
 
 @dataclass(frozen=True)
@@ -307,13 +308,15 @@ FILES = {
 RECIPES = {
     "digits_int8": Recipe(_digits, lambda: (load_digits().test_images[:1],), delegated=True, quantized=True),
     "encoder": Recipe(Encoder, _image(1, 6, 16), delegated=True),
-    "plain_cnn": Recipe(PlainCNN, _image(2, 3, 8, 8)),
-    "residual_cnn": Recipe(ResidualCNN, _image(1, 3, 8, 8), delegated=True, strict=False),
+    "plain_cnn": Recipe(PlainCNN, _image(2, 3, 8, 8), quick=False),
+    "residual_cnn": Recipe(ResidualCNN, _image(1, 3, 8, 8), delegated=True, strict=False, quick=False),
     "many_outputs": Recipe(ManyOutputs, _nested, delegated=True),
     "counter": Recipe(Counter, _image(3, 4)),
     "branches": Recipe(Branches, lambda: (torch.tensor(True), torch.randn(3, 4)), delegated=True),
-    "casts": Recipe(Casts, _image(4, 5)),
-    "channels_last": Recipe(ChannelsLast, lambda: (torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),)),
+    "casts": Recipe(Casts, _image(4, 5), quick=False),
+    "channels_last": Recipe(
+        ChannelsLast, lambda: (torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),), quick=False
+    ),
     "poisoned": Recipe(Poisoned, lambda: (torch.tensor([[-1e38, 0.5, 3e38, 1.0]]),), delegated=True),
 }
 
