@@ -155,8 +155,8 @@ class Inspection(Shown):
         """The gap row of the first instruction that adds more error than its precision explains, or None.
 
         Its introduced severity is beyond its threshold, or it creates or loses NaN or Inf, or gives another shape or
-        dtype. Of several executions, the one with the worst outputs counts. Where a zoom found the operator inside a
-        delegate, it is that inner row.
+        dtype. Of calls that follow one another, it is in the first call with a fault; of other executions, in the one
+        with the worst outputs. Where a zoom found the operator inside a delegate, it is that inner row.
         """
         return self.analysis.finder.first_divergence()
 

@@ -125,9 +125,12 @@ def _diagnosis(inspection: etviz.Inspection) -> Iterator[str]:
     ]
     if proof["outputs"] and said.level == "bad" and not changed and not _is_unread(inspection, culprit["row"]):
         yield f"the proof changes nothing: {culprit['name']}"
-    worst = _worst_run(inspection)
-    if first is not None and _diverges_in(inspection, worst) and first["event_block"] != worst:
-        yield f"execution {worst} is worst, and the culprit is one of execution {first['event_block']}"
+    due = _worst_run(inspection)
+    if inspection.analysis.tables.compared.in_turn:
+        blocks = sorted(inspection.gaps["event_block"].unique())
+        due = next((block for block in blocks if _diverges_in(inspection, block)), due)
+    if first is not None and _diverges_in(inspection, due) and first["event_block"] != due:
+        yield f"the culprit should be one of execution {due}, and is one of execution {first['event_block']}"
     again = [item for item in proof["outputs"] if item["matches"] is False]
     others = {item["name"] for item in body["suspects"]} - {culprit["name"]}
     if again and others and not any(name in proof["message"] for name in others):

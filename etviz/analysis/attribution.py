@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,6 +51,12 @@ class Attributions:
             if last is None or tables.compared.replay is not self._replay:
                 return None
             return _frame(self._known[last], tables, last[1])
+
+    def share(self, rows: Collection[int]) -> float | None:
+        """The sum of the last shares of rows; None if none is known."""
+        frame = self.last
+        known = frame.loc[frame.index.isin(rows), "share"].dropna() if frame is not None else ()
+        return float(sum(known)) if len(known) else None
 
     def of(
         self,

@@ -67,26 +67,29 @@ class Culprit:
 class Decision:
     """Who is at fault.
 
-    `run` is the execution with the worst outputs, or the culprit's if nothing diverges in the worst one. `skipped`
-    names an instruction that was not compared and precedes the first wrong value.
+    `run` is the execution with the worst outputs, or the culprit's if nothing diverges up to the worst one. `skipped`
+    names an instruction that was not compared and precedes the first wrong value. If the executions are calls
+    `in_turn`, the culprit is in the first one with a fault, and an operator's faults in all of them belong together.
     """
 
     run: int
     culprit: Culprit | None
     culprits: tuple[Culprit, ...]
     skipped: str
+    in_turn: bool = False
 
     def others(self) -> list[Culprit]:
         others: dict[int, Culprit] = {}
         for item in self.culprits:
-            if item.run == self.run:
+            if item.run == self.run or (self.in_turn and item.run < self.run):
                 others.setdefault(item.instruction, item)
         if self.culprit is not None:
             others.pop(self.culprit.instruction, None)
         return list(others.values())
 
-    def beside(self, culprit: Culprit) -> list[int]:
-        return [item.row for item in self.culprits if item.run == culprit.run and item.operator == culprit.operator]
+    def beside(self, culprit: Culprit) -> list[Culprit]:
+        own = (item for item in self.culprits if item.operator == culprit.operator)
+        return [item for item in own if self.in_turn or item.run == culprit.run]
 
 
 def decide(rows: Rows, faithful: Mapping[Call, bool]) -> Decision:
@@ -94,10 +97,11 @@ def decide(rows: Rows, faithful: Mapping[Call, bool]) -> Decision:
     culprits = tuple(_culprits(rows, {call: rows.inside[call] for call, true in faithful.items() if true}))
     tables = rows.tables
     worst = tables.worst_run
-    culprit = next((item for item in culprits if item.run == worst), None)
-    if culprit is None and culprits:
-        culprit, worst = culprits[0], culprits[0].run
-    return Decision(worst, culprit, culprits, _skipped(tables, worst, culprit))
+    in_turn, culprit = tables.compared.in_turn, next((item for item in culprits if item.run == worst), None)
+    if culprits and (in_turn or culprit is None):
+        culprit = culprits[0]
+        worst = max(worst, culprit.run) if in_turn else culprit.run
+    return Decision(worst, culprit, culprits, _skipped(tables, worst, culprit), in_turn)
 
 
 def run_label(tables: Tables, run: int) -> str:
@@ -136,6 +140,7 @@ def _is_at_fault(tables: Tables, row: int) -> bool:
 
 
 def _skipped(tables: Tables, run: int, culprit: Culprit | None) -> str:
+    run = run if culprit is None else culprit.run
     if not len(tables) or run >= len(tables.compared.runs):
         return ""
     wrong = culprit.instruction if culprit is not None else tables.first_wrong(run)

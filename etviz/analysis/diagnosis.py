@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,12 +71,16 @@ def diagnose(
     attribution = _attribution(analysis)
     decision, finding, digest = analysis.finder.decision(), analysis.finder.finding(), analysis.digest
     culprit = _culprit(decision, finding)
+    beside = decision.beside(culprit) if culprit is not None else []
     about = None if culprit is None else _row(analysis, culprit.row, culprit)
     if about is not None and culprit is not None:
-        about["proof"] = _proof(analysis, decision, culprit)
+        share = analysis.attributions.share({item.outer for item in beside})
+        about["share"] = None if culprit.gap.uncounted else share
+        about["executions"] = len({item.run for item in decision.culprits if item.operator == culprit.operator})
+        about["proof"] = _proof(analysis, decision, culprit, beside)
         about["inside"] = _inside(analysis, culprit, problem)
-    beside = decision.beside(culprit) if culprit is not None else []
-    suspects = [item for item in _suspects(analysis, decision) if item["row"] not in beside]
+    own = {item.row for item in beside}
+    suspects = [item for item in _suspects(analysis, decision) if item["row"] not in own]
     return {
         "format": "etviz-diagnosis",
         "version": VERSION,
@@ -174,9 +179,9 @@ def _row(analysis: Analysis, row: int, culprit: Culprit | None = None) -> dict[s
     }
 
 
-def _proof(analysis: Analysis, decision: Decision, culprit: Culprit) -> dict[str, Any]:
+def _proof(analysis: Analysis, decision: Decision, culprit: Culprit, beside: Sequence[Culprit]) -> dict[str, Any]:
     try:
-        proof = analysis.what_if(decision.beside(culprit))
+        proof = analysis.what_if([item.row for item in beside])
     except EtvizError as error:
         return {"message": str(error), "outputs": []}
     numbers = {run.event_block: number for number, run in enumerate(analysis.tables.compared.runs)}
@@ -192,7 +197,11 @@ def _proof(analysis: Analysis, decision: Decision, culprit: Culprit) -> dict[str
         }
         for (_, was), (_, now) in zip(proof.before.iterrows(), proof.after.iterrows(), strict=True)
     ]
-    message = "With the correct output of the culprit substituted, and every other operator's error as it was."
+    calls = len({item.run for item in beside})
+    several = f" in all {calls} executions in which it is at fault" if calls > 1 else ""
+    message = (
+        f"With the correct output of the culprit substituted{several}, and every other operator's error as it was."
+    )
     others = [item.name for item in decision.others() if item.instruction != culprit.instruction]
     if others and any(item["matches"] is False for item in outputs):
         message += f" Other operators are at fault too: {', '.join(others[:_OTHERS])}"

@@ -104,7 +104,7 @@ class Finder:
         name = culprit.named + (f" ({culprit.shared})" if culprit.shared else "")
         fingerprint, evidence = self._looks(decision, culprit)
         text = f"{name} {self._deed(tables, culprit)}"
-        text += (f": {_continued(evidence)}" if evidence else "") + self._share(culprit)
+        text += (f": {_continued(evidence)}" if evidence else "") + self._share(decision, culprit)
         if self._is_doubted(tables, culprit):
             text = f"If the run had these inputs, {text}"
         if decision.skipped:
@@ -156,10 +156,10 @@ class Finder:
         self._evidence = decision, looks
         return looks
 
-    def _share(self, culprit: Culprit) -> str:
+    def _share(self, decision: Decision, culprit: Culprit) -> str:
         frame = self._attributions.last
-        share = 0.0 if frame is None else float(frame["share"].get(culprit.outer, 0.0))
-        if frame is None or share < _LARGE_SHARE or culprit.gap.uncounted:
+        share = self._attributions.share({item.outer for item in decision.beside(culprit)})
+        if frame is None or share is None or share < _LARGE_SHARE or culprit.gap.uncounted:
             return ""
         about = frame.attrs["about"]
         return f"; {100 * share:.0f} % of {f'the shift of {about}' if about else _ERROR}"

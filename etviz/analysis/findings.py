@@ -27,6 +27,8 @@ class Compared:
     runs: tuple[Run, ...] = ()
     replay: Replay | None = None
     notes: tuple[str, ...] = ()
+    in_turn: bool = False
+    """True if executions read what earlier ones left."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,9 @@ def due(graph: Graph, tables: Tables, zooms: Zooms, *, bounded: bool) -> list[in
     total += sum(len(list(operators(inside.nodes))) for inside in insides.values())
     rows = tables.rows
     calls = rows.index[rows["kind"] == "delegate"] if len(rows) else ()
-    for row in sorted(calls, key=lambda at: tables.gaps[at].run != tables.worst_run):
+    for row in (
+        calls if tables.compared.in_turn else sorted(calls, key=lambda at: tables.gaps[at].run != tables.worst_run)
+    ):
         about = rows.loc[row]
         inside = insides.get(int(about["instruction"]))
         if inside is None or (bounded and _weights(inside) > _LARGEST) or not zooms.possible(int(row)):

@@ -129,7 +129,12 @@ def compare_executions(
     notes = dict.fromkeys((*stage.one_for_all(runs), *off_inputs(paired, replayed), *notes, *_failed_metrics(runs)))
     (judge or judge_totals)([item.comparison for item in runs], [item.inputs for item in replayed], paired.evaluator)
     floats = paired.float_evaluator if paired.has_float else None
-    return Compared(tuple(runs), Replay(paired.evaluator, replayed, floats, paired.stages), tuple(notes))
+    return Compared(
+        tuple(runs),
+        Replay(paired.evaluator, replayed, floats, paired.stages),
+        tuple(notes),
+        in_turn=evaluator.keeps_state,
+    )
 
 
 def _about_state(targets: Iterable[str], text: str = _FORGOTTEN) -> Iterator[str]:

@@ -236,6 +236,51 @@ def test_statements_follow_the_execution_that_is_wrong(executed: Make, tmp_path:
     assert len(both.after) == 2
 
 
+class Summing(nn.Module):
+    """Each call adds what it is given to what earlier calls left, times a number of its position."""
+
+    seen: Tensor
+    table: Tensor
+
+    def __init__(self, table: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("table", table)
+        self.register_buffer("seen", torch.zeros(1, 8))
+
+    def forward(self, x: Tensor, at: Tensor) -> Tensor:
+        self.seen.add_(x * self.table[at])
+        return torch.cumsum(self.seen, -1)
+
+
+def test_of_calls_in_turn_the_first_with_a_fault_is_named(tmp_path: Path) -> None:
+    """The table is wrong from the second call on, which most of that call's outputs do not feel."""
+    table = matrix(4, 1)
+    wrong = torch.cat([table[:1], -table[1:]])
+    calls = [(matrix(1, 8), torch.tensor([at])) for at in range(4)]
+    calls[1][0][:, :-1] = 0
+    for name, held in (("right", table), ("wrong", wrong)):
+        (tmp_path / name).mkdir()
+        lower(Summing(held), calls[0], tmp_path / name)
+    ran = execute(tmp_path / "wrong" / "model.pte", [list(call) for call in calls], workdir=tmp_path)
+    files: dict[str, Any] = {name: tmp_path / "right" / file for name, file in RIGHT.items()}
+    found = etviz.load(ran.etdump, debug_buffer=ran.debug_buffer, inputs=calls, **files)
+    assert found.analysis.tables.worst_run > 1
+    first, body = found.first_divergence, found.diagnosis(look_inside=False)
+    assert first is not None
+    assert (first["op"], found.analysis.tables.gaps[int(str(first.name))].run) == ("aten::index.Tensor_out", 1)
+    assert ", run 1 " in body["finding"]["text"]
+    assert "; 100 % of the output's error" in body["finding"]["text"]
+    assert {fact.row for fact in found.analysis.digest.facts if fact.label == "First divergence"} == {first.name}
+    assert {build_payload(found.analysis)[0]["summary"]["finding"]["row"], body["culprit"]["row"]} == {first.name}
+    assert body["culprit"]["executions"] == 3
+    assert body["culprit"]["share"] == pytest.approx(1.0, abs=0.05)
+    assert "in all 3 executions in which it is at fault" in body["culprit"]["proof"]["message"]
+    proof = [(item["run"], item["matches"]) for item in body["culprit"]["proof"]["outputs"]]
+    assert proof == [(1, True), (2, True), (3, True)]
+    assert body["suspects"] == []
+    assert contradictions(found) == []
+
+
 def test_the_proof_names_the_other_faults(executed: Make, tmp_path: Path) -> None:
     found = broken(executed("plain_cnn"), tmp_path / "both", ["features.4", "head"])
     assert len(found.analysis.finder.decision().others()) == 1
