@@ -33,6 +33,17 @@ def shortened(text: str, letters: int) -> str:
     return text if len(text) <= letters else text[: letters - 1] + "…"
 
 
+def measured(value: float, error: float, unit: str = "") -> str:
+    """A number with its standard error.
+
+    Examples
+    --------
+    >>> measured(100.0, 23.0, " %"), measured(3.1e-9, 4.2e-10)
+    ('100 ± 20 %', '3.1e-09 ± 4e-10')
+    """
+    return f"{value:.4g} ± {float(f'{error:.1g}'):g}{unit}"
+
+
 def markup(text: object) -> str:
     r"""Text for HTML, as it is.
 

@@ -14,6 +14,7 @@ from etviz.analysis.profile import instruction_latency, scale_factor
 from etviz.cli import artifacts as given
 from etviz.cli.console import out, plain_text, print_json
 from etviz.cli.sizes import is_program, needs, print_needs
+from etviz.errors import UsageError
 from etviz.graph.labels import node_label, short_operator, source_line
 from etviz.loading.paired import Paired, pair
 
@@ -35,6 +36,8 @@ def info(
         needed = needs(artifacts.etdump, executions)
         print_json(needed) if as_json else print_needs(needed)
         return
+    if executions > 1:
+        raise UsageError("--executions is for a program: etviz info model.pte --executions N")
     body = describe(artifacts)
     print_json(body) if as_json else _print(body)
 
@@ -65,7 +68,7 @@ def _method(paired: Paired, factor: float) -> dict[str, Any]:
         "executions": len(blocks),
         "logged_values": sum(len(event.tensors) for block in blocks for event in block.debug),
         "delegation": None if paired.delegation is None else paired.delegation.counts,
-        "backends": dict(Counter(graph.inside(n).backend_id for n in nodes.values() if n.subgraphs)),
+        "backends": dict(Counter(graph.inside(n).backend_id or "not known" for n in nodes.values() if n.subgraphs)),
         "kernels": dict(kernels.most_common()),
         "total_ms": sum(latency.values()) if latency else None,
         "slowest": [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from etviz.errors import UsageError
 from etviz.gate.checking import Case, CheckResult, Violation
+from etviz.text import measured
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +59,7 @@ def _kl(run: Decode, limits: TokenLimits) -> Iterator[Violation]:
     value, error = run.kl.loc["p99"]
     if not value <= most:
         worst = run.steps.sort_values("kl", ascending=False).iloc[0]
-        text = f"the 99th percentile of the KL divergence is {value:.4g} ± {error:.1g} nats, more than {most:g}"
+        text = f"the 99th percentile of the KL divergence is {measured(value, error)} nats, more than {most:g}"
         yield Violation("max_kl_p99", value, most, f"{text}; the largest is {worst['kl']:.4g} at {place(worst)}")
 
 
@@ -80,7 +81,7 @@ def _ratio(run: Decode, limits: TokenLimits) -> Iterator[Violation]:
     if not value <= most:
         both = run.perplexity["value"]
         text = f"the perplexity is {both['runtime']:.4g}, and {both['reference']:.4g} at the reference"
-        text += f": {value:.4g} ± {error:.1g} times, more than {most:g}"
+        text += f": {measured(value, error)} times, more than {most:g}"
         yield Violation("max_perplexity_ratio", value, most, text)
 
 

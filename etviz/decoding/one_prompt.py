@@ -114,7 +114,7 @@ def rows_of(call: Call, logits: torch.Tensor) -> list[tuple[int, int]]:
 def _ended(number: int, position: int, needed: int, error: PairingError) -> str:
     return (
         f"prompt {number}: the program can't go on at position {position}, and {needed} positions are needed; its "
-        f"context may be that long: give a shorter prompt or fewer steps ({error})"
+        f"context may be that long: give a shorter prompt or fewer steps ({error.problem})"
     )
 
 

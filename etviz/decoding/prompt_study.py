@@ -29,6 +29,7 @@ from etviz.evidence.runner import check_same
 from etviz.evidence.store import Store, require_parquet
 from etviz.evidence.subject import Subject
 from etviz.pipeline.lower import flatten
+from etviz.text import measured
 
 COLUMNS: Final = (
     *("status", "reason", "positions", "kl", "kl_p99", "perplexity_reference", "perplexity_runtime", "perplexity"),
@@ -104,7 +105,7 @@ class PromptStudy:
         lines = [f"{len(self.inputs)} prompts: {len(rows)} compared, {len(self.inputs) - len(rows)} failed."]
         if len(rows):
             value, error = self.statistics.loc[self._task.name]
-            lines.append(f"{_SAID[self._task.name]} {value:.4g} ± {error:.1g}.")
+            lines.append(f"{_SAID[self._task.name]} {measured(value, error)}.")
             faults = int(rows["first_fault"].notna().sum())
             lines.append(f"{faults} prompts have a step that noise does not explain.")
             worst = self.worst_inputs(1)

@@ -36,6 +36,7 @@ from etviz.inspection import Inspection
 from etviz.loading.load import read
 from etviz.pipeline.lower import flatten
 from etviz.tensors.metrics import THRESHOLD
+from etviz.text import measured
 from etviz.view.pages.report_page import check_tensors
 from etviz.view.widget.shown import Shown
 
@@ -348,7 +349,7 @@ class Decode(Shown):
         explained = int((flips & steps["explained"].fillna(value=False).astype(bool)).sum())
         agreed = self.agreement.loc["top1"]
         text = f"The best tokens agree at {known - count} of {known} positions"
-        lines.append(f"{text} ({_measured(100 * agreed['value'], 100 * agreed['standard_error'], ' %')}).")
+        lines.append(f"{text} ({measured(100 * agreed['value'], 100 * agreed['standard_error'], ' %')}).")
         if known < len(steps):
             lines.append(f"{_times(len(steps) - known, 'position')} left out: NaN or Inf among the logits.")
         if count:
@@ -592,12 +593,8 @@ def _about_cache(cache: pd.DataFrame, first: pd.Series[Any] | None) -> str:
     )
 
 
-def _measured(value: float, error: float, unit: str = "") -> str:
-    return f"{value:.4g} ± {error:.1g}{unit}"
-
-
 def _of(table: pd.DataFrame, name: str) -> str:
-    return _measured(table["value"][name], table["standard_error"][name])
+    return measured(table["value"][name], table["standard_error"][name])
 
 
 def _times(count: int, what: str) -> str:

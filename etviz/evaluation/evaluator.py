@@ -20,6 +20,7 @@ from etviz.errors import EtvizError, PairingError, UsageError
 from etviz.evaluation import dynamic_quantization as dynamic
 from etviz.evaluation.interludes import TURN, Interlude, Turn
 from etviz.evaluation.interpreter import Environment, GraphInterpreter, Prepared, State, Weight
+from etviz.evaluation.language_kernels import OTHER_INPUTS
 from etviz.evaluation.law import LastRounded, Sizing, noise_of, only_picks
 from etviz.evaluation.limits import Limits, nbytes
 from etviz.evaluation.operator_rules import by_position
@@ -431,7 +432,7 @@ class Evaluator(GraphInterpreter):
         except Exception as error:
             raise PairingError(
                 f"The reference of {node.name} ({node.target}) can't be computed: {error}",
-                "give the inputs that this run had; no position may be beyond the program's context",
+                OTHER_INPUTS,
             ) from error
         if logged is None:
             return Value(reference, None, None)

@@ -18,6 +18,10 @@ from etviz.upstream.operators import parsed_schema
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+OTHER_INPUTS: Final = (
+    "give the inputs that this run had; no token may be beyond the vocabulary, and no position beyond the context"
+)
+
 
 class LanguageFunction:
     def __init__(self, target: str) -> None:
@@ -38,7 +42,8 @@ def _update_cache_with_indices(
     value: torch.Tensor, cache: torch.Tensor, start_pos: int, indices: torch.Tensor
 ) -> torch.Tensor:
     if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < cache.shape[1]:
-        raise PairingError(f"A cache of {cache.shape[1]} positions is written at {indices.flatten().tolist()[:8]}")
+        places = indices.flatten().tolist()[:8]
+        raise PairingError(f"A cache of {cache.shape[1]} positions is written at {places}", OTHER_INPUTS)
     places = indices[:, :, None, None].expand_as(value)
     return cache.scatter(1, places, value.to(cache.dtype))
 
@@ -50,7 +55,7 @@ def _update_cross_attn_cache(value: torch.Tensor, cache: torch.Tensor) -> torch.
 
 def _check_place(start: int, steps: int, room: int) -> None:
     if not 0 <= start <= start + steps <= room:
-        raise PairingError(f"A cache of {room} positions is written from {start} to {start + steps - 1}")
+        raise PairingError(f"A cache of {room} positions is written from {start} to {start + steps - 1}", OTHER_INPUTS)
 
 
 def attend(

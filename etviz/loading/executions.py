@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -23,7 +24,7 @@ from etviz.comparison.logged_twice import LoggedTwice
 from etviz.comparison.references import KEPT_BYTES
 from etviz.comparison.truncated_buffer import blank_tail, drop_blank_tail
 from etviz.comparison.undetermined import Undetermined
-from etviz.errors import UsageError
+from etviz.errors import PairingError, UsageError
 from etviz.evaluation.replay import Execution, Replay
 from etviz.graph.state_threading import seen_later
 from etviz.loading.method_calls import named_calls, off_inputs, with_calls
@@ -31,7 +32,7 @@ from etviz.loading.paired import HANDLES
 from etviz.pairing.handles import HandleGroups, logged_inputs_of, logged_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from etviz.artifacts.etdump.etdump import RunBlock
     from etviz.comparison.judging import Judge
@@ -247,7 +248,8 @@ class _InTurn:
                 states = self.lanes.states
                 together = self._together(left)
                 self.lanes.look_ahead(left[0].run, [one.inputs.values for one in left])
-                comparisons = self.compare([one.log for one in left[:together]], left[0].inputs, left[0].run)
+                with _in_run(left[0].run if len(executions) > 1 else None):
+                    comparisons = self.compare([one.log for one in left[:together]], left[0].inputs, left[0].run)
                 for one, comparison in zip(left, comparisons, strict=False):
                     yield one, states, comparison
                 progress.update(len(comparisons))
@@ -274,7 +276,8 @@ class _InTurn:
         if self._named and (reason := why_not(self._candidates[expected], takes)):
             several = len(self._candidates[expected]) > len(takes)
             advice = ", or to several executions, which are a list of tuples" if several else ""
-            raise UsageError(f"{reason}: these inputs belong to another model{advice}")
+            which = f"inputs[{expected}]: " if len(self._candidates) > 1 else ""
+            raise UsageError(f"{which}{reason}: these inputs belong to another model{advice}")
         logged = None if self._groups is None else logged_inputs_of(self._groups, log)
         return self.entrance.choose(log, self._candidates, expected, logged)
 
@@ -319,6 +322,16 @@ class _InTurn:
         if not self._named and self.entrance.has_other_sizes(comparison):
             return OTHER_SIZES
         return FIRST_FAR_OFF if self.entrance.is_doubtful(comparison) else ""
+
+
+@contextmanager
+def _in_run(run: int | None) -> Generator[None]:
+    try:
+        yield
+    except PairingError as error:
+        if run is None or type(error) is not PairingError:
+            raise
+        raise PairingError(f"Run {run}: {error.problem}", error.advice) from error
 
 
 def _groups(paired: Paired, evaluator: Evaluator) -> HandleGroups | None:

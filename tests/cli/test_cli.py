@@ -96,6 +96,14 @@ def test_info_of_a_program_counts_executions(run: Run, executed: Make, tmp_path:
     written = max(ref.offset + ref.layout.nbytes for ref in dump.tensor_refs())
     assert needed[1] < written <= needed[3]
     assert run("info", program.path("pte"), "--executions", 0)[0] != 0
+    status, _, err = run("info", program.folder, "--executions", 3)
+    assert (status, "--executions is for a program" in err) == (2, True)
+
+
+def test_info_of_an_etdump_alone_says_that_the_backend_is_not_known(run: Run, executed: Make) -> None:
+    status, out, _ = run("info", executed("residual_cnn").path("etdump"))
+    assert status == 0
+    assert "backends: not known × " in out
 
 
 def test_info_as_json_says_what_the_inspection_says(run: Run, executed: Make) -> None:

@@ -170,7 +170,7 @@ def test_nan_is_neither_a_flip_nor_explained() -> None:
     assert run.steps["kl"].dropna().ge(0).all()
     assert run.summary().splitlines()[:3] == [
         "The logits hold NaN or Inf at prompt 0, step 1, position 1.",
-        "The best tokens agree at 3 of 3 positions (100 ± 2e+01 %).",
+        "The best tokens agree at 3 of 3 positions (100 ± 20 %).",
         "1 position left out: NaN or Inf among the logits.",
     ]
 

@@ -12,6 +12,7 @@ from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPar
 from torch import nn
 
 import etviz
+from etviz.errors import EtvizError
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import lower
 from tests.language.matrix import judge, load
@@ -122,6 +123,24 @@ def test_a_wrong_slot_of_a_cache_that_nothing_logs_is_named(shelf: Shelf, way: s
 
     right, wrong = made(shelf, "quantized_cache"), shelf.folder("language-planted-scales", plant)
     assert named(right, wrong, way, culprits(right, wrong), 4).startswith("named")
+
+
+@pytest.mark.parametrize(
+    ("token", "position", "said"),
+    [
+        ([[5]], [32], r"Run 2: .*index 32 .*no position beyond the context"),
+        ([[5]], [-1], r"Run 2: A cache of 32 positions is written from -1 to -1\. Give the inputs that this run had"),
+        ([[500]], [2], r"Run 2: .*aten\.embedding.*no token may be beyond the vocabulary"),
+        ([[5, 6]], [2], r"inputs\[2\]: input tokens must have the shape \(1, 1\), found \(1, 2\)"),
+    ],
+    ids=["beyond", "before", "token", "shape"],
+)
+def test_an_input_that_the_program_has_no_room_for_is_told_with_its_call(
+    shelf: Shelf, token: list[list[int]], position: list[int], said: str
+) -> None:
+    wrong = (torch.tensor(token), {"input_pos": torch.tensor(position)})
+    with pytest.raises(EtvizError, match=said):
+        load(made(shelf, "custom"), "exact", inputs=[*calls_of(STEPS - 1), wrong])
 
 
 class _Attention(nn.Module):
