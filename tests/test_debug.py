@@ -229,11 +229,18 @@ def test_a_model_that_cannot_be_copied_is_not_at_fault_for_that(tmp_path: Path) 
         ((torch.ones(2, 9),), r"\(float32 \[2, 9\]\): RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
         ((), r"TypeError: .* missing 1 required positional argument"),
         (([[1.0] * 8],), r"TypeError: "),
+        ([[torch.ones(2, 8)], [torch.ones(2, 8)]], r"several calls are a list of tuples\.$"),
     ],
 )
 def test_inputs_that_the_model_itself_does_not_take(inputs: Any, words: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^The model itself fails on example_inputs.*" + words):
         etviz.debug(nn.Linear(8, 4), inputs, workdir=tmp_path)
+
+
+def test_a_call_that_fails_is_told_by_its_number(tmp_path: Path) -> None:
+    calls = [(torch.ones(2, 8),), (torch.ones(3, 8),)]
+    with pytest.raises(ExecutionError, match=r"resize a static tensor.*(?s:.*)in run 1$"):
+        etviz.debug(nn.Linear(8, 4), calls, workdir=tmp_path)
 
 
 class Dropped(nn.Module):

@@ -38,6 +38,7 @@ _FEW = 8
 _STRICT: Final = (
     "move it out of forward(), or give strict=False: then the operators that the model calls are traced, not its Python"
 )
+_CALLS: Final = "; several calls are a list of tuples"
 _NOT_STRICT: Final = "write it with operators of torch, or move it out of forward()"
 _TWICE: Final = (
     "the program has one tensor as the buffer {} and as {}, and writes to it: an export with strict=False does not "
@@ -153,10 +154,11 @@ def _tried(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...]) ->
             with torch.no_grad():
                 result = own(*inputs)
         except Exception as error:
+            calls = _CALLS if all(isinstance(item, (list, tuple, dict)) for item in inputs) else ""
             raise UsageError(
                 f"The model itself fails on example_inputs{_given(inputs)}: {type(error).__name__}: "
                 f"{(str(error).strip().splitlines() or [''])[0][:500]}{f' ({at})' if (at := place(error)) else ''}. "
-                "Give inputs that model(*example_inputs) takes."
+                f"Give inputs that model(*example_inputs) takes{calls}."
             ) from error
         if not any(isinstance(leaf, torch.Tensor) for leaf in flatten(result)):
             raise UsageError(

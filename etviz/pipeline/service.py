@@ -154,7 +154,10 @@ def run_program(
     for done, (name, inputs) in enumerate(zip(names, runs, strict=True), 1):
         method = methods[name]
         start = time.perf_counter()
-        results = method.execute(inputs)
+        try:
+            results = method.execute(inputs)
+        except RuntimeError as error:
+            raise RuntimeError(f"{error}, in run {done - 1}" if len(runs) > 1 else str(error)) from None
         seconds.append(time.perf_counter() - start)
         outputs.append([_detached(value) for value in results])
         if done == len(runs) or time.monotonic() - said >= _OFTEN:
