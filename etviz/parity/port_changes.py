@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -97,6 +97,10 @@ class Suspect:
             for pair in self.port.pairs
             if pair.point.module.startswith(within) and (starred(pair.point.module), pair.point.side) in places
         )
+
+    def outputs(self, paths: Collection[str]) -> frozenset[Point]:
+        points = (pair.point for pair in self.port.pairs)
+        return frozenset(point for point in points if point.side == "output" and point.module in paths)
 
     def alike(self, path: str) -> list[str]:
         """Modules at the same place of every layer."""
@@ -210,14 +214,18 @@ def _same_kind(suspect: Suspect) -> list[str]:
 
 def _offsets(suspect: Suspect) -> Iterator[PortChange]:
     port = suspect.port
-    weights = [match.name for path in _same_kind(suspect) for match in own_matches(port, path)]
-    weights = [name for name in weights if port.tensors[name].ndim == 1 and name.endswith("weight")]
-    if not weights or not any(name.rpartition(".")[0] == suspect.path for name in weights):
-        return
-    kind = type(port.model.get_submodule(suspect.path)).__name__
-    for offset, said in ((1.0, "1 + weight"), (-1.0, "weight − 1")):
-        tensors = {name: port.tensors[name] + offset for name in weights}
-        yield PortChange("norm weight + 1", kind, f"{said} in every {kind}", Edits(tensors))
+    kind, where = type(port.model.get_submodule(suspect.path)).__name__, starred(suspect.path)
+    for paths, place, said in (
+        (_same_kind(suspect), kind, f"every {kind}"),
+        (suspect.alike(suspect.path), where, where),
+    ):
+        weights = [match.name for path in paths for match in own_matches(port, path)]
+        weights = [name for name in weights if port.tensors[name].ndim == 1 and name.endswith("weight")]
+        if not any(name.rpartition(".")[0] == suspect.path for name in weights):
+            continue
+        for offset, formula in ((1.0, "1 + weight"), (-1.0, "weight − 1")):
+            tensors = {name: port.tensors[name] + offset for name in weights}
+            yield PortChange("norm weight + 1", place, f"{formula} in {said}", Edits(tensors))
 
 
 def _epsilon(suspect: Suspect) -> Iterator[PortChange]:
@@ -251,15 +259,15 @@ def _factors(suspect: Suspect) -> Iterator[PortChange]:
     factor = _factor(value, expected)
     if factor is None or not _explains(suspect.stage, value * factor - expected):
         return
-    path, width = suspect.path, value.shape[-1]
-    if suspect.stage.pair.point.side == "input":
+    path, width, behind = suspect.path, value.shape[-1], suspect.stage.pair.point.side == "input"
+    if behind:
         path = next((stage.pair.point.module for stage in suspect.before if stage.pair.point.side == "output"), "")
     root = f" (√{width})" if abs(factor - math.sqrt(width)) < 1e-3 * factor else ""
     name = "embedding scale" if isinstance(suspect.port.model.get_submodule(path), torch.nn.Embedding) else "scale"
     where = starred(path)
-    places = suspect.alike(path) or [path]
-    edits = Edits(outputs={each: [functools.partial(torch.mul, other=factor)] for each in places})
-    yield PortChange(name, where, f"the output of {where} × {factor:.6g}{root}", edits)
+    outputs = {each: [functools.partial(torch.mul, other=factor)] for each in suspect.alike(path) or [path]}
+    hidden = suspect.outputs(outputs) if behind else frozenset[Point]()  # it is right before it is multiplied
+    yield PortChange(name, where, f"the output of {where} × {factor:.6g}{root}", Edits(outputs=outputs), hidden)
 
 
 def _factor(value: torch.Tensor, expected: torch.Tensor) -> float | None:
@@ -487,10 +495,16 @@ def _attention(suspect: Suspect) -> Iterator[PortChange]:
     where = starred(suspect.around)
     caps = {value for name, value in numbers.items() if "cap" in name and value > 0}
     windows = {int(value) for name, value in numbers.items() if "window" in name and value >= 1}
+    alone = {"causal": True, "alone": True}
     for name, change, options in (
         *(("attention soft-cap", f"attention scores capped at {cap:g} in {where}", {"cap": cap}) for cap in caps),
         *(("window", f"a window of {window} positions in {where}", {"window": window}) for window in windows),
         ("mask", f"a causal mask in {where}", {"causal": True}),
+        *(
+            ("window", f"a causal window of {window} positions as the mask in {where}", {"window": window} | alone)
+            for window in windows
+        ),
+        ("mask", f"a causal mask as the only one in {where}", alone),
     ):
         function = functools.partial(_attended, **options)
         yield PortChange(name, where, change, Edits(functions={"scaled_dot_product_attention": function}))
@@ -519,6 +533,7 @@ def _attended(
     cap: float | None = None,
     window: int | None = None,
     causal: bool = False,
+    alone: bool = False,
     factor: float = 1.0,
 ) -> torch.Tensor:
     if enable_gqa:
@@ -531,7 +546,7 @@ def _attended(
         scores = scores.masked_fill(gap < 0, -math.inf)
     if window is not None:
         scores = scores.masked_fill(gap >= window, -math.inf)
-    if attn_mask is not None:
+    if attn_mask is not None and not alone:
         scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
     return scores.softmax(-1).to(v.dtype) @ v
 
@@ -551,8 +566,9 @@ def _branches(suspect: Suspect) -> Iterator[PortChange]:
             continue
         path = stage.pair.point.module
         where, factor = starred(path), 1 + part
-        edits = Edits(outputs={each: [functools.partial(torch.mul, other=factor)] for each in suspect.alike(path)})
-        yield PortChange("branch scale", where, f"the output of {where} × {factor:.6g}", edits)
+        outputs = {each: [functools.partial(torch.mul, other=factor)] for each in suspect.alike(path)}
+        hidden = suspect.outputs(outputs)  # it is right before it is multiplied
+        yield PortChange("branch scale", where, f"the output of {where} × {factor:.6g}", Edits(outputs=outputs), hidden)
         return
 
 
