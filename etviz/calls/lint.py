@@ -159,6 +159,7 @@ def lint_calls(
 
     if driver is None and program is None:
         raise UsageError("give driver= or program=, to tell how the program should be called")
+    recording = _recording(calls)
     graph: Graph | None = None
     room = None
     with Scratch() as scratch:
@@ -168,7 +169,6 @@ def lint_calls(
             method, room = subject.method, room_of(read)
             driver = driver or of_program(graph, read.method(subject.method), room)
     chosen = of_function(driver) if driver is not None else None
-    recording = _recording(calls)
     method = method or (recording.calls[0].method if recording.calls else None)
     own = [(number, call) for number, call in enumerate(recording.calls) if call.method == method]
     if not own or chosen is None:

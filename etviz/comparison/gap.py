@@ -29,6 +29,7 @@ CREATED, CARRIED, LOST = "created", "carried", "lost"
 TOGETHER: Final = "introduced together with "
 """Start of a row's reason if earlier instructions may have introduced its error."""
 _SHARED: Final = "introduced "
+_ONLY_INTRODUCED: Final = ": only introduced gaps"
 
 
 @dataclass(slots=True)
@@ -76,9 +77,10 @@ class Gap:
     def forget_total(self, reason: str) -> None:
         self.metrics = dict.fromkeys(self.metrics, NAN)
         self.total = Sums()
+        known = self.introduced is not None
         if not self.uncounted:
-            self.status = COMPARED
-        self.unpaired = self.unpaired or reason
+            self.status = COMPARED if known else NOT_COMPARED
+        self.unpaired = self.unpaired or (reason if known else reason.removesuffix(_ONLY_INTRODUCED))
         self.reference = None
 
     def forget_introduced(self) -> None:

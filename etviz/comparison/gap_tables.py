@@ -141,7 +141,9 @@ def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, ExecutionGaps]])
         known = dict.fromkeys(comparison.empty, EMPTY) | dict.fromkeys(comparison.grouped, GROUPED)
         known |= {gap.instruction: COMPARED for gap in comparison.gaps if gap.status != NOT_COMPARED}
         own = [known.get(node.instruction, NOT_COMPARED) for node in nodes]
-        told = [comparison.reasons.get(node.instruction, "") for node in nodes]
+        why = {gap.instruction: gap.reason for gap in comparison.gaps if gap.status == NOT_COMPARED}
+        why |= comparison.reasons
+        told = [why.get(node.instruction, "") for node in nodes]
         statuses += own
         reasons += [_NO_ELEMENTS if status == EMPTY else reason for status, reason in zip(own, told, strict=True)]
     columns: dict[str, Any] = {

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import etviz
 from etviz.cli.app import app
-from etviz.errors import UsageError
+from etviz.errors import ArtifactError, UsageError
 from etviz.pipeline.lower import lower
 from tests.calls.decoders import ROOM, WORDS, driver, masked_driver, single_program
 from tests.shelf import Shelf
@@ -232,6 +232,8 @@ def test_bad_input(decoder: Path) -> None:
         etviz.lint_calls(_steps())
     with pytest.raises(UsageError, match="the list is empty"):
         etviz.lint_calls([], driver=driver)
+    with pytest.raises(ArtifactError, match=r"nowhere: there is no such file\. .*record the calls"):
+        etviz.lint_calls(decoder / "nowhere", program=decoder / "nowhere")
     with pytest.raises(UsageError, match="the recording belongs to another program, or the driver does"):
         etviz.lint_calls([(torch.ones(1, 3),)], driver=driver)
     with pytest.raises(UsageError, match="0 of its 2 arguments depend on the ids"):

@@ -125,6 +125,22 @@ def test_a_wrong_slot_of_a_cache_that_nothing_logs_is_named(shelf: Shelf, way: s
     assert named(right, wrong, way, culprits(right, wrong), 4).startswith("named")
 
 
+def test_a_value_of_which_no_gap_is_known_is_not_called_compared(shelf: Shelf) -> None:
+    """The readers of the inputs, where nobody knows the inputs: neither their error nor what they added."""
+    found = load(made(shelf, "custom"), "exact", inputs=None)
+    gaps, coverage = found.gaps, found.coverage
+    unknown = gaps[gaps["rmse"].isna() & gaps["introduced_rmse"].isna()]
+    assert len(unknown) > 0
+    assert set(unknown["status"]) == {"not compared"}
+    assert not unknown["reason"].str.contains("only introduced").any()
+    told = coverage.merge(unknown[["event_block", "instruction"]], on=["event_block", "instruction"])
+    assert set(told["status"]) == {"not compared"}
+    assert (told["reason"] != "").all()
+    finding = found.analysis.finder.finding()
+    assert finding is not None
+    assert finding.text.startswith("No operator that was compared adds more error")
+
+
 @pytest.mark.parametrize(
     ("token", "position", "said"),
     [

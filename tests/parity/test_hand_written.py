@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -65,7 +67,7 @@ class _Decoder(nn.Module):
         ({"offset": 0.0}, "with 1 + weight in layers.*.before "),
     ],
 )
-def test_a_fault_between_modules_is_proved(fault: dict[str, float], proved: str) -> None:
+def test_a_fault_between_modules_is_proved(fault: dict[str, Any], proved: str) -> None:
     ids = torch.randint(WORDS, (1, 10), generator=torch.Generator().manual_seed(1))
     found = etviz.parity(_Decoder(**fault).eval(), reference=_Decoder().eval(), inputs=ids)
     assert f"Proved: {proved}the outputs agree" in found.summary()
