@@ -265,9 +265,10 @@ def _factors(suspect: Suspect) -> Iterator[PortChange]:
     root = f" (√{width})" if abs(factor - math.sqrt(width)) < 1e-3 * factor else ""
     name = "embedding scale" if isinstance(suspect.port.model.get_submodule(path), torch.nn.Embedding) else "scale"
     where = starred(path)
-    outputs = {each: [functools.partial(torch.mul, other=factor)] for each in suspect.alike(path) or [path]}
-    hidden = suspect.outputs(outputs) if behind else frozenset[Point]()  # it is right before it is multiplied
-    yield PortChange(name, where, f"the output of {where} × {factor:.6g}{root}", Edits(outputs=outputs), hidden)
+    places = suspect.alike(path) or [path]
+    edits = Edits(outputs={each: [functools.partial(torch.mul, other=factor)] for each in places})
+    hidden = suspect.outputs(places) if behind else frozenset[Point]()  # it is right before it is multiplied
+    yield PortChange(name, where, f"the output of {where} × {factor:.6g}{root}", edits, hidden)
 
 
 def _factor(value: torch.Tensor, expected: torch.Tensor) -> float | None:
@@ -566,9 +567,10 @@ def _branches(suspect: Suspect) -> Iterator[PortChange]:
             continue
         path = stage.pair.point.module
         where, factor = starred(path), 1 + part
-        outputs = {each: [functools.partial(torch.mul, other=factor)] for each in suspect.alike(path)}
-        hidden = suspect.outputs(outputs)  # it is right before it is multiplied
-        yield PortChange("branch scale", where, f"the output of {where} × {factor:.6g}", Edits(outputs=outputs), hidden)
+        places = suspect.alike(path)
+        edits = Edits(outputs={each: [functools.partial(torch.mul, other=factor)] for each in places})
+        hidden = suspect.outputs(places)  # it is right before it is multiplied
+        yield PortChange("branch scale", where, f"the output of {where} × {factor:.6g}", edits, hidden)
         return
 
 
