@@ -14,7 +14,7 @@ from etviz.graph.ir import MAX_DEPTH, WHOLE, Graph, Input, Json, Meta, Node, Ref
 from etviz.graph.ir_json import MalformedGraphError, check_references, shallow
 from etviz.graph.labels import with_cells
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
-from etviz.graph.loops import begin, make_body
+from etviz.graph.loops import begin, make_body, rename
 from etviz.graph.quantize_ops import spread_scales
 from etviz.graph.state_threading import thread_state
 from etviz.graph.uses import items
@@ -138,6 +138,8 @@ def _read_condition(graph: Graph, data: Json, metas: dict[str, Meta], depth: int
     names = [name for output in data["outputs"] for name in _output_names(output)]
     if not (isinstance(true, Tag) and isinstance(false, Tag) and isinstance(operands, list)):
         raise MalformedGraphError("a cond node has no two branches")
+    for branch in {true.value, false.value}:
+        rename(graph.subgraphs[branch], f"{branch}/")
     name = f"{names[0] if names else 'cond'}{WHOLE}"
     outputs = tuple(metas.get(output) for output in names)
     node = Node(name, "cond", (predicate, operands), outputs=outputs, subgraphs=(true.value, false.value))

@@ -50,10 +50,12 @@ def make_body(body: Graph, name: str, carries: int, rows: int) -> None:
     body.inputs = [*given, *others]
     body.nodes = [*takes, *body.nodes, *copies]
     body.outputs = [*(Ref(node.name) for node in copies), *body.outputs[carries:]]
-    _rename(body, f"{name}/")
+    rename(body, f"{name}/")
 
 
-def _rename(graph: Graph, prefix: str) -> None:
+def rename(graph: Graph, prefix: str) -> None:
+    """Prefix the names of a branch or body: a branch's own ones may be those of the graph around it."""
+
     def renamed(leaf: Any) -> Any:
         return Ref(prefix + leaf.name) if isinstance(leaf, Ref) else leaf
 
@@ -64,7 +66,7 @@ def _rename(graph: Graph, prefix: str) -> None:
     graph.outputs = [map_arg(out, renamed) for out in graph.outputs]
     graph.mutations = {target: prefix + name for target, name in graph.mutations.items()}
     for inner in {name: inner for node in graph.nodes for name, inner in _run_by(graph, node)}.values():
-        _rename(inner, prefix)
+        rename(inner, prefix)
 
 
 def _run_by(graph: Graph, node: Node) -> Iterator[tuple[str, Graph]]:

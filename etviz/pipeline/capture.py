@@ -18,7 +18,7 @@ from etviz.graph.from_export import is_exported_operator
 from etviz.graph.inline import unwrap
 from etviz.graph.ir import CONTROL, LOOPS, Graph, Input, Meta, Node, Ref, Tag, renamed
 from etviz.graph.labels import with_cells
-from etviz.graph.loops import AFTER_ROUND, APPEND, COPY, RESET, ROUNDS, TAKE, begin, make_body
+from etviz.graph.loops import AFTER_ROUND, APPEND, COPY, RESET, ROUNDS, TAKE, begin, make_body, rename
 from etviz.graph.quantize_ops import spread_scales
 from etviz.graph.state_threading import Written, thread_state, written_by
 from etviz.pipeline.functional import functional
@@ -141,6 +141,7 @@ def _capture_call(module: Any, fx: FxNode, graph: Graph, prefix: str, constants:
         node.subgraphs = tuple(name for name, _ in branches)
         for name, branch in branches:
             graph.subgraphs[name] = _capture_graph(branch, name, prefix, constants)
+            rename(graph.subgraphs[name], f"{name}/")
     elif overload is not None:
         functional = ops.functional_overload(overload)
         written = set(ops.out_arguments(overload))
