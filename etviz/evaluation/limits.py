@@ -5,10 +5,12 @@ The child process that evaluates foreign files limits memory and time; here a la
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch.utils._pytree import tree_map
 
 from etviz.errors import PairingError
 from etviz.evaluation.operator_rules import Operator, resolve
@@ -28,6 +30,8 @@ _SHORT: Final = (
     *("can't allocate memory", "not enough memory", "Storage size calculation overflowed", "bad_alloc"),
     "Failed to allocate a Tensor object",
 )
+_LACKING: Final = re.compile("not implemented for '(Half|BFloat16)'")
+_NARROW: Final = {"Half": torch.float16, "BFloat16": torch.bfloat16}
 _KNOWN: Final[dict[Any, Callable[..., Any]]] = {}
 
 
@@ -48,7 +52,10 @@ class Limits:
         self.live, self._room = 0, _BYTES + self._files + _BYTES_PER_INPUT * given
 
     def call(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Raises `TooLargeError` without enough memory, `PairingError` for what is not admitted."""
+        """Raises `TooLargeError` without enough memory, `PairingError` for what is not admitted.
+
+        Where torch has no kernel for 16-bit numbers, float32's result is rounded.
+        """
         function = self.admitted(target, args, kwargs)
         try:
             result = function(*args, **kwargs)
@@ -60,7 +67,11 @@ class Limits:
         except (MemoryError, RuntimeError) as error:
             if isinstance(error, MemoryError) or any(text in str(error) for text in _SHORT):
                 raise TooLargeError(f"The graph's {target} takes more memory than there is") from None
-            raise
+            if not (lacking := _LACKING.search(str(error))):
+                raise
+        narrow = _NARROW[lacking[1]]
+        wide = tree_map(lambda leaf: _of_dtype(leaf, narrow, torch.float32), (list(args), dict(kwargs)))
+        return tree_map(lambda leaf: _of_dtype(leaf, torch.float32, narrow), self.call(target, *wide))
 
     def admitted(
         self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], times: int = 1
@@ -119,6 +130,10 @@ def _kinds(values: Sequence[Any]) -> tuple[Any, ...] | None:
         else:
             return None
     return tuple(kinds)
+
+
+def _of_dtype(leaf: Any, old: torch.dtype, new: torch.dtype) -> Any:
+    return leaf.to(new) if isinstance(leaf, torch.Tensor) and leaf.dtype == old else new if leaf is old else leaf
 
 
 def nbytes(value: Any) -> int:

@@ -93,8 +93,8 @@ def _read_damaged(buffer: FlatBuffer, damage: ArtifactError) -> ETDump:
     problems = [
         f"The ETDump's structure is broken at byte {damage.where}: {count} events were found by searching "
         "for them. The runtime's writer leaves such a file when it meets a tensor type that it does not "
-        "support (float16, bfloat16): values of these types are missing, and only the program (pte=) tells where "
-        "they lie in the debug buffer."
+        "support (float16, bfloat16, complex64): values of these types are missing, and only the program (pte=) tells "
+        "where they lie in the debug buffer."
     ]
     for position, block in enumerate(blocks):
         silent = _without_value(block)
