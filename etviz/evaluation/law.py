@@ -86,6 +86,9 @@ _LEAST, _MOST = 2.0**-50, 2.0**60
 _FLUSHED: Final = torch.finfo(torch.float32).smallest_normal
 """Processors may take smaller numbers for 0."""
 _ARITHMETIC: Final = frozenset(("add", "sub", "rsub", "mul", "div", "sqrt", "fmod", "remainder", "clamp", "hardtanh"))
+_UNITS: Final = {**EPS, "complex64": EPS["float32"], "complex128": EPS["float64"]}
+_STEPPED: Final = frozenset(("fmod", "remainder"))
+"""Functions with steps, as divisions that are rounded to whole numbers: a quotient's rounding may cross one."""
 _FIRST: Final = 4096
 """Number of elements that tell whether a value consists of few different ones."""
 ENOUGH: Final = 1000
@@ -101,7 +104,7 @@ _CHOOSING: Final = frozenset(
 
 def half_ulp(value: Any) -> float | None:
     """Half the distance from 1 to the next number of a tensor's dtype; None for values that do not round."""
-    eps = EPS.get(str(getattr(value, "dtype", "")).removeprefix("torch."))
+    eps = _UNITS.get(str(getattr(value, "dtype", "")).removeprefix("torch."))
     return eps / 2 if eps is not None and value.numel() else None
 
 
@@ -186,7 +189,7 @@ def _share(total: int, values: Sequence[Any]) -> int:
 
 
 def _unit(value: torch.Tensor) -> float:
-    return EPS.get(str(value.dtype).removeprefix("torch."), EPS["float32"])
+    return _UNITS.get(str(value.dtype).removeprefix("torch."), EPS["float32"])
 
 
 def in_order(terms: torch.Tensor, unit: float = EPS["float32"]) -> torch.Tensor:
@@ -307,7 +310,9 @@ def _running(args: Sequence[Any], values: Sequence[Any], call: Call, target: str
 
 
 def _product_of(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    return [values[0].double().abs() * math.sqrt(_share(args[0].numel(), values))]
+    """A rounding for each factor, or what the reference is off: factors near 1 repeat their errors in 16 bits."""
+    plain = values[0].double().abs() * math.sqrt(_share(args[0].numel(), values))
+    return _with_own([plain], flat_values(call(target, [_doubled(item) for item in args], {})), values)
 
 
 def _variance(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
@@ -336,6 +341,25 @@ def _length(args: Sequence[Any], values: Sequence[Any], call: Call, target: str)
     rows, value = _rows(args[0], _axes([args[0], *args[2:]])), values[0].double()
     squares = in_order(rows.square(), _unit(values[0])).reshape(value.shape) / value.square().clamp_min(_TINY)
     return [(value.square() + squares / 4).sqrt()]
+
+
+def _distances(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    """``v = (Σ|x − y|^p)^(1/p)``: the sum of K terms has a p-th of its relative error there."""
+    size, value = _elementwise(target, args, {}, values, call)[0], values[0].double()
+    power = args[1 if "pdist" in target else 2]
+    if size is None or not 0 < power < math.inf:
+        return [size]
+    terms = args[0].shape[-1]
+    relative = sum_size(terms, torch.tensor(1 / max(terms, 1)), torch.tensor(1.0)) / power**2
+    return [(size.double().square() + relative * value.square()).sqrt()]
+
+
+def _transformed(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    """A fast Fourier transform of K numbers has log₂ K steps, whose values have the mean square of the result's."""
+    dims = list(args[1])
+    terms = math.prod(max(args[0].shape[at], values[0].shape[at]) for at in dims)
+    square = _wide(values[0]).abs().square().mean(dims, keepdim=True)
+    return [(square * (1 + math.log2(max(terms, 1)))).sqrt().expand(values[0].shape)]
 
 
 def product_size(terms: int, left: torch.Tensor, right: torch.Tensor, value: torch.Tensor, bias: Any = None) -> Any:
@@ -672,7 +696,8 @@ def _of_block(
     name = target.partition(".")[2].partition(".")[0]
     if name in _ARITHMETIC:
         pairs = zip(plain, differing, strict=True)
-        return [size if size is None or where is None else size.mul_(where) for size, where in pairs]
+        plain = [size if size is None or where is None else size.mul_(where) for size, where in pairs]
+        return _with_own(plain, exact, values) if name in _STEPPED or "_mode" in target else plain
     if name == "gelu" and plain[0] is not None:
         of_erf = exact[0] - (wide[0] if wide else named["self"]) / 2
         of_erf *= min(1.0, EPS["float32"] / _unit(values[0]))
@@ -680,7 +705,7 @@ def _of_block(
     places: list[tuple[Any, Any]] = [*((wide, at) for at in range(len(wide))), *((named, name) for name in named)]
     for given, at in places:
         item = given[at]
-        if not isinstance(item, torch.Tensor) or not item.is_floating_point() or not item.numel():
+        if half_ulp(item) is None and not (isinstance(item, float) and float(torch.tensor(item)) != item):
             continue
         given[at] = item * (1 + _PART)
         moved = flat_values(call(target, wide, named))
@@ -688,15 +713,21 @@ def _of_block(
         for place, (a, b) in enumerate(zip(moved, exact, strict=True)):
             size = plain[place]
             if size is not None and a.shape == b.shape:
-                change = ((a - b) / _PART).to(size.dtype)
+                change = ((a - b).abs() / _PART).to(size.dtype)
                 plain[place] = torch.hypot(size, torch.nan_to_num(change, 0.0, 0.0, 0.0))
-    for place, (a, b) in enumerate(zip(exact, values, strict=True)):
-        size, half = plain[place], half_ulp(b)
-        if size is not None and half:
-            own = ((a - b) / half).to(size.dtype).abs()
-            plain[place] = torch.maximum(size, torch.nan_to_num(own, 0.0, 0.0, 0.0))
     rounds = functools.reduce(torch.logical_or, rounded, torch.tensor(inexact or not rounded))
-    return [size * rounds if size is not None else None for size in plain]
+    return [size * rounds if size is not None else None for size in _with_own(plain, exact, values)]
+
+
+def _with_own(each: Sizes, exact: Sequence[Any], values: Sequence[Any]) -> Sizes:
+    """Sizes, or what the reference itself is off from float64 where that is more."""
+    larger = list(each)
+    for place, (size, a, b) in enumerate(zip(each, exact, values, strict=True)):
+        half = half_ulp(b)
+        if size is not None and half:
+            own = ((a - b).abs() / half).to(size.dtype)
+            larger[place] = torch.maximum(size, torch.nan_to_num(own, 0.0, 0.0, 0.0))
+    return larger
 
 
 def _is_true(value: torch.Tensor) -> bool:
@@ -706,7 +737,9 @@ def _is_true(value: torch.Tensor) -> bool:
 def _doubled(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_doubled(item) for item in value]
-    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.double() if value.is_floating_point() else value.cdouble() if value.is_complex() else value
 
 
 @functools.lru_cache(maxsize=4096)
@@ -803,7 +836,7 @@ def _independent(value: torch.Tensor, squares: torch.Tensor) -> float:
     """As `independent`; equal results of equal size count as one, since equal inputs make them, and so equal errors."""
     # The first elements of a large value are looked at, then all if these are few different ones.
     plain = independent(squares)
-    values, sizes = value.reshape(-1), squares.reshape(-1)
+    values, sizes = (value.abs() if value.is_complex() else value).reshape(-1), squares.reshape(-1)
     for count in (_FIRST, None):
         part = sizes[:count].double()
         keys = values[:count].double() + part * math.pi
@@ -930,6 +963,8 @@ _FAMILIES: Final[Mapping[str, Family]] = {
     **dict.fromkeys(("_softmax", "softmax", "_log_softmax", "log_softmax"), _softmax),
     **dict.fromkeys(("custom_sdpa", "custom_quantized_sdpa", "sdpa_with_kv_cache"), _attention),
     **dict.fromkeys(("gated_delta_rule", "channelwise_gated_delta_rule"), _recurrence),
+    **dict.fromkeys(("cdist", "_cdist_forward", "pdist", "_pdist_forward"), _distances),
+    **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), _transformed),
     "logsumexp": _logsumexp,
     **dict.fromkeys(
         ("upsample_bilinear2d", "upsample_bicubic2d", "upsample_linear1d", "_upsample_bilinear2d_aa"), _resized

@@ -158,6 +158,9 @@ class Rounding:
         half, size = half_ulp(value), each[0]
         if half is None or size is None:
             return value
+        if value.is_complex():  # whose parts share the error
+            step = self.uniform(value) * (size.unsqueeze(-1) * (half / math.sqrt(2.0)))
+            return value + torch.view_as_complex(step).to(value.dtype)
         if value.dtype == torch.float32:
             return torch.addcmul(value, self.uniform(value), size.to(value.dtype), value=half)
         return value + (self.uniform(value) * size).mul_(half).to(value.dtype)
@@ -165,6 +168,7 @@ class Rounding:
     def uniform(self, like: torch.Tensor) -> torch.Tensor:
         if has_further_axis(like):
             return in_memory(self.uniform, like)
+        like = torch.view_as_real(like) if like.is_complex() else like
         count = like.numel()
         if 2 * count > _DRAWN:
             return _drawn(count, self._random.getrandbits(63)).view(like.shape)

@@ -185,6 +185,48 @@ def test_one_rounding_is_half_a_unit(target: str, function: Any, dtype: torch.dt
     assert rms(value) * HALF_ULP[dtype] / math.sqrt(3) <= found <= 2 * rms(value) * HALF_ULP[dtype]
 
 
+@pytest.mark.parametrize("power", [1.0, 2.0, 3.0])
+def test_distances_as_their_terms_are_summed_one_after_another(power: float) -> None:
+    a, b = normal(8, 8192), normal(6, 8192, seed=1)
+    terms = ((a[:, None] - b[None]).abs() ** power).numpy()
+    values = np.cumsum(terms, -1, dtype=np.float32)[..., -1].astype(np.float64) ** (1 / power)
+    exact = torch.cdist(a.double(), b.double(), p=power).numpy()
+    assert factor(law("aten._cdist_forward.default", a, b, power, None), rms(values - exact)) < 2
+
+
+def test_a_fourier_transform_as_computed_in_steps_of_two() -> None:
+    x = normal(20, 1024).numpy()
+
+    def transformed(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        count = values.shape[-1]
+        if count == 1:
+            return values.astype(np.complex64)
+        even, odd = transformed(values[..., ::2]), transformed(values[..., 1::2])
+        odd = odd * np.exp(-2j * np.pi * np.arange(count // 2) / count).astype(np.complex64)
+        return np.concatenate([even + odd, even - odd], -1)
+
+    error = np.abs(transformed(x)[..., :513] - np.fft.rfft(x.astype(np.float64)))
+    assert error.dtype == np.float64
+    assert factor(law("aten._fft_r2c.default", torch.from_numpy(x), [1], 0, True), rms(error)) < 2
+
+
+def test_numbers_that_are_arguments_are_rounded_to_float32() -> None:
+    """An exponent's error counts as many times as the logarithm of the base is large."""
+    x = torch.full((1000,), 1e30)
+    error = rms(x.double() ** float(np.float32(0.3)) - x.double() ** 0.3)
+    assert law("aten.pow.Tensor_Scalar", x, 0.3) > error > 10 * HALF_ULP[torch.float32] * 1e9
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_products_of_factors_near_one_have_what_the_reference_is_off(dtype: torch.dtype) -> None:
+    x = (1 + 0.01 * normal(64, 2000)).to(dtype)
+    value = x[:, 0]
+    for at in range(1, x.shape[1]):
+        value = value * x[:, at]
+    exact = x.double().prod(-1)
+    assert rms(value.double() - exact) < 3 * law("aten.prod.dim_int", x, 1)
+
+
 @pytest.mark.parametrize("target", ["relu", "neg", "abs", "alias_copy", "detach"])
 def test_what_does_not_round_has_no_noise(target: str) -> None:
     assert law(f"aten.{target}.default", normal(100)) == 0.0
