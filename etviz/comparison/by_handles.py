@@ -17,6 +17,7 @@ from etviz.comparison.measurement import add_gap, add_introduced, as_tensor
 from etviz.comparison.undetermined import is_ill_defined, may_be_ill_defined
 from etviz.evaluation import dynamic_quantization as dynamic
 from etviz.evaluation.evaluator import Evaluator
+from etviz.evaluation.operator_rules import UNSET
 from etviz.evaluation.replay import logged_outputs
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import Node, Ref
@@ -175,6 +176,8 @@ class _GroupedExecution:
             values, problem = {}, "its group has branches"
         else:
             cut, values, problem = self._known(cut)
+            if any(node.target in UNSET for node in cut.graph.nodes):
+                problem = problem or "it takes memory to which nothing was written"
             for kind, names in self._groups.inputs.items():
                 if not names.isdisjoint(cut.reads):
                     self._result.followers[kind].add(match.instruction)

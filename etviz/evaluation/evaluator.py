@@ -23,7 +23,7 @@ from etviz.evaluation.interpreter import Environment, GraphInterpreter, Prepared
 from etviz.evaluation.language_kernels import OTHER_INPUTS
 from etviz.evaluation.law import LastRounded, Sizing, noise_of, only_picks
 from etviz.evaluation.limits import Limits, nbytes
-from etviz.evaluation.operator_rules import by_position
+from etviz.evaluation.operator_rules import UNSET, by_position
 from etviz.evaluation.products import is_cut, products, weight_of
 from etviz.evaluation.rounds import Course, Rounds, Turns
 from etviz.evaluation.threads import threads_for
@@ -436,6 +436,10 @@ class Evaluator(GraphInterpreter):
             ) from error
         if logged is None:
             return Value(reference, None, None)
+        if (found := _unset(node, reference, logged)) is not None:
+            reference = found
+            if scope.perturbed is not None:
+                scope.perturbed[node.name] = found
         value = Value(reference, None, None)
         if self.is_dynamic(graph, node, replay=local is not None):
             value.steps, value.note = self.steps(graph, node, args, reference)
@@ -475,7 +479,7 @@ class Evaluator(GraphInterpreter):
         if node.target == OBSERVED:
             value.local = [self.look_up(local, leaf) for leaf in node.args]
             return value
-        value.local = reference
+        value.local = reference if logged is None or (own := _unset(node, reference, logged)) is None else own
         lanes = scope.perturbed or {}
         same = all(lanes.get(name) is env[name] for name in self.reads(node))
         value.again = Again(self, graph, node, args, kwargs, lanes.get(node.name) if same else None)
@@ -648,6 +652,16 @@ def _without_reference(seen: SeenTogether | None) -> SeenTogether | None:
     if seen is None:
         return None
     return lambda node, values: seen(node, [replace(v, reference=None, unpaired=_OTHER_BRANCH) for v in values])
+
+
+def _unset(node: Node, reference: Any, logged: Logged) -> torch.Tensor | None:
+    """What the runtime found in memory that nothing was written to: any content is right."""
+    if node.target not in UNSET:
+        return None
+    runtime = logged(node)
+    found = runtime[0] if runtime else None
+    same = isinstance(found, torch.Tensor) and (found.shape, found.dtype) == (reference.shape, reference.dtype)
+    return found if same else None
 
 
 def _is_logged(node: Node, value: Value) -> bool:

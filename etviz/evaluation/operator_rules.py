@@ -63,6 +63,13 @@ def _to_dim_order_copy(
     return resolve("aten._to_copy.default")(self, dtype=dtype, memory_format=_memory_format(dim_order), **options)
 
 
+def _empty_dim_order(
+    size: Sequence[int], *, dtype: torch.dtype | None = None, dim_order: Sequence[int] | None = None, **options: Any
+) -> torch.Tensor:
+    """Zeros: whoever reads what was never written reads anything."""
+    return resolve("aten.full.default")(size, 0, dtype=dtype).to(memory_format=_memory_format(dim_order))
+
+
 def _copy_to_device(self: torch.Tensor) -> torch.Tensor:
     return self.clone()
 
@@ -71,8 +78,13 @@ _DEVICE_COPIES: Final = ("et_copy._h2d_copy.default", "et_copy._d2h_copy.default
 # Upstream registers these two in a module whose import reads a large YAML file, which takes seconds.
 _DIM_ORDER: Final[dict[str, Callable[..., Any]]] = {
     "dim_order_ops._clone_dim_order.default": _clone_dim_order,
+    "dim_order_ops._empty_dim_order.default": _empty_dim_order,
     "dim_order_ops._to_dim_order_copy.default": _to_dim_order_copy,
 }
+
+
+UNSET: Final = ("aten.empty.memory_format", "dim_order_ops._empty_dim_order.default")
+"""Operators that take memory and write nothing to it."""
 
 
 class OperatorError(PairingError):

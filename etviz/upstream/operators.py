@@ -147,6 +147,7 @@ def wrapped(node: FxNode) -> tuple[str, Sequence[Any]] | None:
 
 
 _DIM_ORDER_KERNELS: Final = {
+    "dim_order_ops::_empty_dim_order.out": "dim_order_ops._empty_dim_order.default",
     "dim_order_ops::_clone_dim_order.out": "dim_order_ops._clone_dim_order.default",
     "dim_order_ops::_to_dim_order_copy.out": "dim_order_ops._to_dim_order_copy.default",
 }
@@ -168,6 +169,8 @@ def runtime_operator(kernel: str) -> tuple[str, tuple[tuple[str, Any], ...]] | N
 
     if kernel in _DEVICE_COPIES:
         return _DEVICE_COPIES[kernel], (("self", None),)
+    if kernel == "dim_order_ops::_empty_dim_order.out":
+        return _DIM_ORDER_KERNELS[kernel], (("size", None), ("dim_order", None))
     if kernel in _DIM_ORDER_KERNELS:
         return _DIM_ORDER_KERNELS[kernel], (("self", None), ("non_blocking", False), ("dim_order", None))
     namespace, _, rest = kernel.partition("::")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -45,6 +46,19 @@ class Distances(nn.Module):
         return torch.cdist(x, y)
 
 
+class Around(nn.Module):
+    """Circular padding takes memory and writes to all of it, part by part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(3, 3, 3, padding=1, padding_mode="circular") for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x).relu()
+        return x
+
+
 def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
@@ -62,7 +76,22 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 def test_nothing_is_named(model: nn.Module, inputs: tuple[Tensor, ...], precision: str, tmp_path: Path) -> None:
     kind = FLOATS[precision]
     given = tuple(item.to(kind) for item in inputs)
-    inspection = etviz.debug(model.eval().to(kind), given, strict=False, workdir=tmp_path)
+    _is_calm(etviz.debug(model.eval().to(kind), given, strict=False, workdir=tmp_path))
+
+
+def test_what_memory_holds_before_it_is_written_to_is_right(tmp_path: Path) -> None:
+    inspection = etviz.debug(Around().eval(), (normal(1, 3, 8, 8),), workdir=tmp_path)
+    taken = inspection.gaps.set_index("instruction").loc[inspection.coverage["op"].str.contains("empty").to_numpy()]
+    assert len(taken) == 2
+    assert (taken["introduced_rmse"] == 0).all()
+    _is_calm(inspection)
+    (tmp_path / "model.etviz").unlink()
+    given: dict[str, Any] = {"etrecord": tmp_path / "etrecord.bin", "debug_buffer": tmp_path / "debug_buffer.bin"}
+    _is_calm(etviz.load(tmp_path / "etdump.etdp", **given, pte=tmp_path / "model.pte"))
+    _is_calm(etviz.load(tmp_path / "etdump.etdp", **given))
+
+
+def _is_calm(inspection: etviz.Inspection) -> None:
     assert inspection.first_divergence is None
     assert inspection.analysis.digest.level != "bad"
     severity = inspection.gaps["introduced_severity"].max()
