@@ -739,7 +739,7 @@ def _doubled(value: Any) -> Any:
         return [_doubled(item) for item in value]
     if not isinstance(value, torch.Tensor):
         return value
-    return value.double() if value.is_floating_point() else value.cdouble() if value.is_complex() else value
+    return value.double() if value.is_floating_point() else value.to(torch.complex128) if value.is_complex() else value
 
 
 @functools.lru_cache(maxsize=4096)
