@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from pathlib import Path
 
@@ -133,6 +134,28 @@ def test_xnnpack_does_not_write_an_int8_output_that_a_clamp_reads(tmp_path: Path
     divergence = inspection.first_divergence
     assert divergence is not None
     assert (divergence["kind"], divergence["output"]) == ("delegate", 0)
+
+
+class Counted(nn.Module):
+    def forward(self, x: Tensor, y: Tensor, terms: Tensor, whole: Tensor) -> tuple[Tensor, ...]:
+        return whole % 5, x // y, terms.cumsum(-1)
+
+
+def test_portable_remainders_floors_and_running_sums(tmp_path: Path) -> None:
+    random = torch.Generator().manual_seed(0)
+    x, y = 10 * torch.randn(2000, generator=random), torch.rand(2000, generator=random) + 0.1
+    inputs = (x, y, (0.1 * torch.rand(3, 2000, generator=random)).bfloat16(), torch.arange(-7, 8))
+    inspection = etviz.debug(Counted().eval(), inputs, workdir=tmp_path)
+    remainder, floor, running = (inspection.tensors(row)[1] for row in inspection.gaps.index[:3])
+    assert remainder.tolist() == [math.fmod(at, 5) for at in range(-7, 8)]
+    assert (floor != floor.round()).any()
+    assert (torch.floor(x.double() / y.double()) - floor).abs().max() < 1e-4
+    assert (running.double() / inputs[2].double().cumsum(-1))[:, -1].max() < 0.8
+    first = inspection.first_divergence
+    assert first is not None
+    assert first["reference_ops"] == "remainder"
+    named = inspection.gaps[inspection.gaps["introduced_severity"] >= 3]
+    assert list(named["reference_ops"]) == ["remainder", "floor_divide", "cumsum"]
 
 
 def test_portable_layer_norm_far_from_zero(tmp_path: Path) -> None:
