@@ -19,6 +19,7 @@ import torch
 from etviz.artifacts.program.payload import Payload
 from etviz.artifacts.program.xnnpack_payload import unpack
 from etviz.errors import EtvizError
+from etviz.evaluation.operator_rules import by_position
 from etviz.graph.ir import Ref
 from etviz.graph.labels import constant_names, row_name
 from etviz.graph.quantize_ops import converted, grid_arguments, grid_of, is_conversion, is_dequantize, is_quantize
@@ -35,11 +36,15 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph, Input, Node
     from etviz.pairing.matched_constants import Bytes
 
+    _Form = tuple[torch.Tensor, tuple[int, ...], Bytes]
+
 _FOLDING: Final = ("convolution", "linear", "addmm", "mm")
 _OPERANDS: Final = {"addmm": ("mat1", "mat2", "self")} | dict.fromkeys(
     ("convolution", "linear"), ("input", "weight", "bias")
 )
 _LAYOUTS: Final = {2: ((1, 0),), 3: ((0, 2, 1), (1, 2, 0)), 4: ((0, 2, 3, 1), (1, 2, 3, 0))}
+_GROUPED: Final = (0, 2, 3, 4, 1)
+"""Order of a transposed convolution's weight whose first axis is split into groups."""
 _ALIKE: Final = 0.9
 """Maximum relative L2 error of two versions of one constant."""
 _FEW_VALUES: Final = 8
@@ -160,7 +165,7 @@ def differing(differences: Sequence[Difference]) -> str:
 def compare_constants(
     program: Program, method: str, graph: Graph, weights: Mapping[str, torch.Tensor]
 ) -> list[Difference]:
-    blobs = _Blobs(program, method)
+    blobs = _Blobs(program, method, graph)
     missing: dict[str, _Use] = {}
     for use in _uses(graph, -1):
         target = use.item.target
@@ -268,7 +273,7 @@ def constants_of(
     program: Program | None,
     method: str,
 ) -> list[dict[str, Any]]:
-    blobs = _Blobs(program, method) if program is not None else None
+    blobs = _Blobs(program, method, graph) if program is not None else None
     names, differences = constant_names(graph), {item.name: item for item in differing}
     uses = {use.item.target: use for use in _uses(graph, -1) if use.instruction == instruction}
     rows = []
@@ -369,7 +374,8 @@ def _is_bias(item: Input) -> bool:
 
 
 class _Blobs:
-    def __init__(self, program: Program, method: str) -> None:
+    def __init__(self, program: Program, method: str, graph: Graph) -> None:
+        self._groups = sorted(set(_groups(graph)))
         specs = [value.tensor for value in program.method(method).values]
         datas = {spec.data_index: data for spec in specs if spec and (data := program.constant(spec)) is not None}
         self._datas = [np.frombuffer(data, np.uint8) for data in (*datas.values(), *program.named.values())]
@@ -385,8 +391,8 @@ class _Blobs:
             self._by_size.setdefault(data.size, []).append(at)
 
     def take(self, tensor: torch.Tensor, *, anyhow: bool) -> bool:
-        forms = _layouts(tensor) if tensor.nbytes in self._by_size else iter(())
-        for order, content in itertools.chain(forms, _packed(tensor) if anyhow else ()):
+        forms = self._layouts(tensor) if tensor.nbytes in self._by_size else iter(())
+        for _, order, content in itertools.chain(forms, _packed(tensor) if anyhow else ()):
             candidates = self._by_size.get(content.size, ())
             start = content[:_START].tobytes()
             for at in candidates:
@@ -397,6 +403,15 @@ class _Blobs:
                     self._taken.add(at)
                     return True
         return False
+
+    def _layouts(self, tensor: torch.Tensor) -> Iterator[_Form]:
+        yield tensor, (), stored(tensor)
+        for order in _LAYOUTS.get(tensor.dim(), ()):
+            yield tensor, order, stored(tensor, order)
+        for count in self._groups if tensor.dim() == 4 else ():
+            if count > 1 and tensor.shape[0] % count == 0:
+                apart = tensor.unflatten(0, (count, -1))
+                yield apart, _GROUPED, stored(apart, _GROUPED)
 
     def _has_order(self, at: int, order: tuple[int, ...]) -> bool:
         return not order or at >= len(self._orders) or order in self._orders[at]
@@ -419,13 +434,13 @@ class _Blobs:
         free = [at for at in same if at not in self._taken][:_MOST_TRIALS]
         own = _numbers(stored(tensor), tensor)
         norm, best, nearest = float(own.norm()), _ALIKE, None
-        for order, content in _layouts(tensor) if free else ():
+        for like, order, content in self._layouts(tensor) if free else ():
             expected = _numbers(content, tensor)
             for at in (at for at in free if anyhow or self._has_order(at, order)):
                 numbers = _numbers(self._datas[at], tensor)
                 rel = float((numbers - expected).norm()) / norm if norm else np.inf
                 if rel < best:
-                    best, nearest = rel, _in_order(numbers, tensor, order)
+                    best, nearest = rel, _in_order(numbers, like, order)
         if nearest is None:
             several = tells(own)
             others = (_numbers(self._datas[at], tensor) for at in free if several)
@@ -433,17 +448,21 @@ class _Blobs:
         return nearest
 
 
-def _layouts(tensor: torch.Tensor) -> Iterator[tuple[tuple[int, ...], Bytes]]:
-    yield (), stored(tensor)
-    for order in _LAYOUTS.get(tensor.dim(), ()):
-        yield order, stored(tensor, order)
+def _groups(graph: Graph) -> Iterator[int]:
+    """Numbers of groups of transposed convolutions; XNNPACK has each group's outputs before its inputs."""
+    for node in graph.nodes:
+        if node.target in ("aten.convolution.default", "aten.conv_transpose2d.input"):
+            args, _ = by_position(node.target, node.args, node.kwargs)
+            yield args[6] if "transpose" in node.target else args[8] if args[6] else 1
+        for name in node.subgraphs:
+            yield from _groups(graph.subgraphs[name])
 
 
-def _packed(tensor: torch.Tensor) -> Iterator[tuple[tuple[int, ...], Bytes]]:
+def _packed(tensor: torch.Tensor) -> Iterator[_Form]:
     """4-bit integers as XNNPACK stores them: plus 8, the even element in the low bits."""
     if _is_narrow(tensor):
         pairs = stored(tensor).reshape(-1, 2).view(np.int8).astype(np.int16) + 8
-        yield (), (pairs[:, 0] | pairs[:, 1] << 4).astype(np.uint8)
+        yield tensor, (), (pairs[:, 0] | pairs[:, 1] << 4).astype(np.uint8)
 
 
 def _size(tensor: torch.Tensor, *, anyhow: bool) -> int:

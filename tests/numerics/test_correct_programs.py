@@ -91,6 +91,27 @@ def test_what_memory_holds_before_it_is_written_to_is_right(tmp_path: Path) -> N
     _is_calm(etviz.load(tmp_path / "etdump.etdp", **given))
 
 
+def test_grouped_transposed_convolutions_have_the_weights_that_xnnpack_stores(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = nn.ConvTranspose2d(8, 12, 3, groups=2).eval(), (normal(1, 8, 5, 5),)
+    etviz.debug(model, x, "xnnpack", workdir=tmp_path / "right")
+    with torch.no_grad():
+        model.weight[5] *= 2
+    etviz.debug(model, x, "xnnpack", workdir=tmp_path / "scaled")
+    said = {}
+    for name in ("right", "scaled"):
+        folder = tmp_path / name
+        (folder / "model.etviz").unlink()
+        said[name] = etviz.load(
+            folder / "etdump.etdp",
+            etrecord=tmp_path / "right" / "etrecord.bin",
+            debug_buffer=folder / "debug_buffer.bin",
+            pte=folder / "model.pte",
+        ).summary()
+    assert "weights" not in said["right"]
+    assert "channel 5 of weight is ×2" in said["scaled"]
+
+
 def _is_calm(inspection: etviz.Inspection) -> None:
     assert inspection.first_divergence is None
     assert inspection.analysis.digest.level != "bad"
