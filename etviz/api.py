@@ -302,8 +302,8 @@ def load(
             artifacts = ArtifactSet.open(etdump, **files)
             common |= {"keep_alive": (kept, scratch), "converter": delegate_time_scale_converter, "timing": timing}
             findings = read(artifacts, inputs, method, factor, delegate_metadata_parser, **common)
-        own = {"preprocessing": preprocessing, "made": _example(inputs)}
-        analysis = _analysis(replace(findings, tasks=choose(task, (), ""), **own))
+        from_caller = {"preprocessing": preprocessing, "made": _example(inputs)}
+        analysis = _analysis(replace(findings, tasks=choose(task, (), ""), **from_caller))
         other = reference.analysis if isinstance(reference, Inspection) else reference
         analysis = analysis if other is None else analysis.against(other)
     return _inspection(analysis, partial(_method_view, again) if again is not None else None)
@@ -326,8 +326,8 @@ def _load_programs(programs: Mapping[str, Any], named: Mapping[str, Any]) -> Ins
         raise UsageError(f"method must be one of {', '.join(names)}, found {shown!r}")
 
     def read_program(name: str) -> Inspection:
-        own = programs[name]
-        given = dict(own) if isinstance(own, Mapping) else {"etdump": own}
+        program = programs[name]
+        given = dict(program) if isinstance(program, Mapping) else {"etdump": program}
         if unknown := sorted(map(str, given.keys() - inspect.signature(load).parameters.keys())):
             raise UsageError(f"{name}: load has no argument {unknown[0]!r}")
         findings = load(**{**common, **given}).analysis.findings
@@ -473,9 +473,9 @@ def compare(*inspections: Inspection, labels: Sequence[str] | None = None) -> Co
     """
     from etviz.side_by_side import Comparison
 
-    for item in inspections:
-        if not isinstance(item, Inspection):
-            raise UsageError(f"compare takes Inspections, found {type(item).__name__}")
+    for inspection in inspections:
+        if not isinstance(inspection, Inspection):
+            raise UsageError(f"compare takes Inspections, found {type(inspection).__name__}")
     if len(inspections) < 2:
         raise UsageError(f"compare takes two or more Inspections, found {len(inspections)}")
     names = list(labels) if labels is not None else _titles(inspections)
@@ -485,10 +485,10 @@ def compare(*inspections: Inspection, labels: Sequence[str] | None = None) -> Co
 
 
 def _against_first(inspections: Sequence[Inspection]) -> Sequence[Inspection]:
-    if any(item.analysis.tables.compared.replay is not None for item in inspections):
+    if any(inspection.analysis.tables.compared.replay is not None for inspection in inspections):
         return inspections
     try:
-        return [item.against(inspections[0]) for item in inspections]
+        return [inspection.against(inspections[0]) for inspection in inspections]
     except UsageError:
         return inspections
 

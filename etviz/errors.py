@@ -49,9 +49,13 @@ class EtvizError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         lines = [f"\x1b[31m{type(self).__name__}\x1b[0m: {printable(self)}"]
-        own = [frame for frame in traceback.extract_tb(self.__traceback__) if not _FOREIGN.search(frame.filename)]
-        if own:
-            lines += ["", f"{_cell(own[-1].filename)}, line {own[-1].lineno}", f"    {printable(own[-1].line)}"]
+        frames = [frame for frame in traceback.extract_tb(self.__traceback__) if not _FOREIGN.search(frame.filename)]
+        if frames:
+            lines += [
+                "",
+                f"{_cell(frames[-1].filename)}, line {frames[-1].lineno}",
+                f"    {printable(frames[-1].line)}",
+            ]
         return [*lines, "", "The trace: import sys, traceback; traceback.print_exception(sys.last_value)"]
 
 

@@ -90,7 +90,7 @@ class Comparison(Shown):
         return pd.DataFrame(records, columns=["operator", "module", "source", "joined", *named])
 
     def _metrics(self) -> list[str]:
-        names = [name for name in METRICS if any(name in item.analysis.tables.rows for item in self._all())]
+        names = [name for name in METRICS if any(name in inspection.analysis.tables.rows for inspection in self._all())]
         return [*names, *(f"introduced_{name}" for name in names)]
 
     def _all(self) -> Iterable[Inspection]:
@@ -119,7 +119,7 @@ class Comparison(Shown):
             the first one's values are the reference, it is the metric itself. ``attrs`` has its name, ``change``, and
             the metric, ``by``.
         """
-        count = row_count("n", n, sum(len(item.analysis.rows) for item in self._all()))
+        count = row_count("n", n, sum(len(inspection.analysis.rows) for inspection in self._all()))
         metric = METRICS.get(by.removeprefix("introduced_"))
         if metric is None:
             raise UsageError(f"by must be a metric, found {by!r}; metrics are {', '.join(METRICS)}")
@@ -243,7 +243,7 @@ class _ComparisonView(ViewState):
         shown = self.shown() if self.shown is not None else None
         if isinstance(shown, Comparison):
             return shown
-        return Comparison({label: Inspection(item) for label, item in self.analysis_by_label.items()})
+        return Comparison({label: Inspection(analysis) for label, analysis in self.analysis_by_label.items()})
 
 
 def _verdicts(programs: Mapping[str, Analysis]) -> dict[str, Summary]:
@@ -258,18 +258,18 @@ def _one(gaps: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(operator=names)
 
 
-def _join(tables: Sequence[pd.DataFrame], own: Sequence[int]) -> list[tuple[str, list[int | None]]]:
+def _join(tables: Sequence[pd.DataFrame], counts: Sequence[int]) -> list[tuple[str, list[int | None]]]:
     """How each row is joined, and its index in every table.
 
-    Rows inside delegates, whose index is not below the number of `own` rows, are joined with each other and with
+    Rows inside delegates, whose index is not below their table's count, are joined with each other and with
     unpartnered own rows.
     """
-    rows = _join_once([table[table.index < count] for table, count in zip(tables, own, strict=True)])
-    if any(len(table) > count for table, count in zip(tables, own, strict=True)):
-        alone = [[row[k] for how, row in rows if how == ALONE] for k in range(len(own))]
+    rows = _join_once([table[table.index < count] for table, count in zip(tables, counts, strict=True)])
+    if any(len(table) > count for table, count in zip(tables, counts, strict=True)):
+        alone = [[row[k] for how, row in rows if how == ALONE] for k in range(len(counts))]
         left = [
             table[table.index.isin([at for at in single if at is not None]) | (table.index >= count)]
-            for table, single, count in zip(tables, alone, own, strict=True)
+            for table, single, count in zip(tables, alone, counts, strict=True)
         ]
         rows = [row for row in rows if row[0] != ALONE] + _join_once(left)
     order = [{place: at / len(table) for at, place in enumerate(table.index)} for table in tables]

@@ -111,17 +111,17 @@ class Analysis:
     @property
     def gaps(self) -> pd.DataFrame:
         """A copy; values that backends logged inside their delegates come below the call's."""
-        own = self.tables.rows.drop(columns="stack")
+        rows = self.tables.rows.drop(columns="stack")
         if not self.inside:
-            return own
-        frames, order = [own], [(at, 0, at) for at in range(len(own))]
+            return rows
+        frames, order = [rows], [(at, 0, at) for at in range(len(rows))]
         last = {(gap.run, gap.instruction): at for at, gap in enumerate(self.rows.tables.gaps)}
         for first, call, tables in self.rows.parts():
             zoom = self.inside[call].findings.zoom if call is not None else None
             if call is not None and zoom is not None and zoom.logged and len(tables):
                 frames.append(self.rows.placed(call, tables).set_axis(range(first, first + len(tables))))
                 order += [(last[call], 1, number) for number in frames[-1].index]
-        return pd.concat(frames).loc[[number for _, _, number in sorted(order)]] if len(frames) > 1 else own
+        return pd.concat(frames).loc[[number for _, _, number in sorted(order)]] if len(frames) > 1 else rows
 
     @property
     def profile(self) -> Profile:
@@ -260,10 +260,10 @@ class Analysis:
             after = replace(after, notes=(*after.notes, *other.notes))
             changed = replace(findings, compared=after, reference=other, title=f"{findings.title} against {other.name}")
         else:
-            own = own_functions(self.graph, reference)
+            functions = own_functions(self.graph, reference)
             with self._naming_file():
-                after = findings.with_operators(own)
-            runs, notes = without_partner(self.graph, after.runs, own.problems), problem_notes(own.problems)
+                after = findings.with_operators(functions)
+            runs, notes = without_partner(self.graph, after.runs, functions.problems), problem_notes(functions.problems)
             after = replace(after, runs=runs, notes=(*after.notes, *notes))
             changed = replace(findings, compared=after, title=f"{findings.title}, own reference")
         analysis = Analysis(replace(changed, complete=None))
@@ -351,7 +351,7 @@ class Analysis:
     def _take_in(self, found: Mapping[Call, Findings]) -> list[list[Change]]:
         news = []
         for call, findings in found.items():
-            inner, ends = Analysis(findings), {own: first + len(rows) for first, own, rows in self.rows.parts()}
+            inner, ends = Analysis(findings), {zoomed: first + len(rows) for first, zoomed, rows in self.rows.parts()}
             before = len(self.inside[call].tables) if call in self.inside else 0
             changes = [Change("zoom", ends.get(call, len(self.rows)), len(inner.tables) - before)]
             self.rows.inside = {**self.rows.inside, call: inner.tables}

@@ -72,7 +72,7 @@ def _is_softmax(nodes: Mapping[str, Node], output: Any) -> bool:
 
 def _is_classifier(graph: Graph, nodes: Mapping[str, Node], output: Any) -> bool:
     """Only operators with a single input follow the product of a classifier."""
-    constants = {item.name for item in graph.inputs if item.kind != "user"}
+    constants = {placeholder.name for placeholder in graph.inputs if placeholder.kind != "user"}
     node = nodes.get(output.name) if isinstance(output, Ref) else None
     while node is not None and short_operator(node.target) not in _PRODUCTS:
         read = [each for each in node.reads() if each not in constants]

@@ -110,10 +110,10 @@ def _choose(tables: Tables, output: Any, run: Any) -> tuple[int, int]:
         raise UsageError(
             "The correct outputs of this run are not known, so their error is unknown; the notes of summary() say why"
         )
-    own = _outputs_of(tables, run)
+    outputs = _outputs_of(tables, run)
     if output is not None:
-        return _index("output", output, len(own)), run
-    return int(max((row for _, row in own.iterrows()), key=_badness)["output"]), run
+        return _index("output", output, len(outputs)), run
+    return int(max((row for _, row in outputs.iterrows()), key=_badness)["output"]), run
 
 
 def _index(name: str, value: Any, count: int) -> int:

@@ -80,16 +80,16 @@ class Decision:
 
     def others(self) -> list[Culprit]:
         others: dict[int, Culprit] = {}
-        for item in self.culprits:
-            if item.run == self.run or (self.in_turn and item.run < self.run):
-                others.setdefault(item.instruction, item)
+        for culprit in self.culprits:
+            if culprit.run == self.run or (self.in_turn and culprit.run < self.run):
+                others.setdefault(culprit.instruction, culprit)
         if self.culprit is not None:
             others.pop(self.culprit.instruction, None)
         return list(others.values())
 
     def beside(self, culprit: Culprit) -> list[Culprit]:
-        own = (item for item in self.culprits if item.operator == culprit.operator)
-        return [item for item in own if self.in_turn or item.run == culprit.run]
+        own = (other for other in self.culprits if other.operator == culprit.operator)
+        return [other for other in own if self.in_turn or other.run == culprit.run]
 
 
 def decide(rows: Rows, faithful: Mapping[Call, bool]) -> Decision:

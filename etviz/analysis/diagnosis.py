@@ -74,13 +74,15 @@ def diagnose(
     beside = decision.beside(culprit) if culprit is not None else []
     about = None if culprit is None else _row(analysis, culprit.row, culprit)
     if about is not None and culprit is not None:
-        share = analysis.attributions.share({item.outer for item in beside})
+        share = analysis.attributions.share({suspect.outer for suspect in beside})
         about["share"] = None if culprit.gap.uncounted else share
-        about["executions"] = len({item.run for item in decision.culprits if item.operator == culprit.operator})
+        about["executions"] = len(
+            {suspect.run for suspect in decision.culprits if suspect.operator == culprit.operator}
+        )
         about["proof"] = _proof(analysis, decision, culprit, beside)
         about["inside"] = _inside(analysis, culprit, problem)
-    own = {item.row for item in beside}
-    suspects = [item for item in _suspects(analysis, decision) if item["row"] not in own]
+    own = {suspect.row for suspect in beside}
+    suspects = [suspect for suspect in _suspects(analysis, decision) if suspect["row"] not in own]
     return {
         "format": "etviz-diagnosis",
         "version": VERSION,
@@ -114,8 +116,8 @@ def _look_inside(analysis: Analysis, timeout: float | None) -> str:
         rows = []
     else:
         severities = tables.rows.loc[tables.rows["kind"] == "delegate", "introduced_severity"]
-        own = [int(row) for row in severities.index[severities >= 1] if tables.gaps[row].run == tables.worst_run]
-        rows = list({tables.gaps[row].instruction: row for row in reversed(own)}.values())
+        severe = [int(row) for row in severities.index[severities >= 1] if tables.gaps[row].run == tables.worst_run]
+        rows = list({tables.gaps[row].instruction: row for row in reversed(severe)}.values())
     problem = ""
     for row in rows:
         try:
@@ -137,17 +139,22 @@ def _suspects(analysis: Analysis, decision: Decision) -> list[dict[str, Any]]:
         order = tables.ranked("severity").index if len(tables) else ()
         return [_row(analysis, int(row)) for row in order if tables.gaps[row].total_level in ("warn", "bad")]
     groups: dict[tuple[int, str], list[Culprit]] = {}
-    for item in decision.culprits:
-        groups.setdefault(item.operator, []).append(item)
-    best = [min(own, key=lambda item: (item.run != decision.run, -_severity(item))) for own in groups.values()]
-    suspects = [(item, own) for item, own in zip(best, groups.values(), strict=True)]
+    for culprit in decision.culprits:
+        groups.setdefault(culprit.operator, []).append(culprit)
+    best = [
+        min(group, key=lambda culprit: (culprit.run != decision.run, -_severity(culprit))) for group in groups.values()
+    ]
+    suspects = [(culprit, group) for culprit, group in zip(best, groups.values(), strict=True)]
     suspects.sort(key=lambda pair: -_severity(pair[0]))
-    return [_row(analysis, item.row, item) | {"executions": len({one.run for one in own})} for item, own in suspects]
+    return [
+        _row(analysis, culprit.row, culprit) | {"executions": len({one.run for one in group})}
+        for culprit, group in suspects
+    ]
 
 
-def _severity(item: Culprit) -> float:
-    severity = item.gap.introduced["severity"] if item.gap.introduced is not None else math.inf
-    return math.inf if item.gap.introduced_non_finite or math.isnan(severity) else severity
+def _severity(culprit: Culprit) -> float:
+    severity = culprit.gap.introduced["severity"] if culprit.gap.introduced is not None else math.inf
+    return math.inf if culprit.gap.introduced_non_finite or math.isnan(severity) else severity
 
 
 def _row(analysis: Analysis, row: int, culprit: Culprit | None = None) -> dict[str, Any]:
@@ -175,7 +182,7 @@ def _row(analysis: Analysis, row: int, culprit: Culprit | None = None) -> dict[s
         "share": None if share is None else or_none(float(share)),
         "inside_of": culprit.outer if culprit is not None and place.inside is not None else None,
         "executions": 1,
-        "fingerprints": [item | {"score": float(item["score"])} for item in fingerprints],
+        "fingerprints": [fingerprint | {"score": float(fingerprint["score"])} for fingerprint in fingerprints],
     }
 
 
@@ -202,8 +209,8 @@ def _proof(analysis: Analysis, decision: Decision, culprit: Culprit, beside: Seq
     message = (
         f"With the correct output of the culprit substituted{several}, and every other operator's error as it was."
     )
-    others = [item.name for item in decision.others() if item.instruction != culprit.instruction]
-    if others and any(item["matches"] is False for item in outputs):
+    others = [other.name for other in decision.others() if other.instruction != culprit.instruction]
+    if others and any(output["matches"] is False for output in outputs):
         message += f" Other operators are at fault too: {', '.join(others[:_OTHERS])}"
         message += f" and {len(others) - _OTHERS} more." if len(others) > _OTHERS else "."
     return {"message": message, "outputs": outputs}
@@ -299,7 +306,7 @@ def _next(analysis: Analysis, about: dict[str, Any] | None, culprit: Culprit | N
     tables = analysis.tables
     if about is not None and culprit is not None:
         inside = about["inside"]
-        if advice := next((_ADVICE[item["name"]] for item in about["fingerprints"]), ""):
+        if advice := next((_ADVICE[fingerprint["name"]] for fingerprint in about["fingerprints"]), ""):
             add(advice)
         if inside is None and analysis.zooms.possible(culprit.outer):
             add("Look at the operators inside the delegate.", f"inspection.zoom({culprit.outer})")

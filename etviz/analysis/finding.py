@@ -136,8 +136,8 @@ class Finder:
             return False
         readers = tables.compared.runs[culprit.run].comparison.readers
         if readers is not None:
-            return any(culprit.gap.instruction in own for own in readers.values())
-        names = {item.name for item in tables.graph.user_inputs()}
+            return any(culprit.gap.instruction in reading for reading in readers.values())
+        names = {placeholder.name for placeholder in tables.graph.user_inputs()}
         return not names.isdisjoint(culprit.gap.node.reads())
 
     def _looks(self, decision: Decision, culprit: Culprit) -> tuple[str, str]:

@@ -142,10 +142,10 @@ def settled(tables: Tables, call: Call, inner: Tables, zoom: Zoom) -> Compared |
     below the threshold: the delegate's error is then at most s times its noise.
     """
     run, instruction = call
-    own = [gap for gap in tables.gaps if (gap.run, gap.instruction) == (run, instruction)]
-    if zoom.faithful is not True or not {"warn", "bad"}.intersection(gap.level for gap in own):
+    gaps = [gap for gap in tables.gaps if (gap.run, gap.instruction) == (run, instruction)]
+    if zoom.faithful is not True or not {"warn", "bad"}.intersection(gap.level for gap in gaps):
         return None
-    changed = dict(_by_precision(own, zoom) if zoom.causes else _by_rounding(own, inner, zoom))
+    changed = dict(_by_precision(gaps, zoom) if zoom.causes else _by_rounding(gaps, inner, zoom))
     if not changed:
         return None
     compared = tables.compared
@@ -156,17 +156,17 @@ def settled(tables: Tables, call: Call, inner: Tables, zoom: Zoom) -> Compared |
     return replace(compared, runs=tuple(runs))
 
 
-def _by_precision(own: Sequence[Gap], zoom: Zoom) -> Iterator[tuple[int, Gap]]:
-    return ((id(gap), replace(gap, hypothesis=zoom.causes[gap.output])) for gap in own if zoom.causes[gap.output])
+def _by_precision(gaps: Sequence[Gap], zoom: Zoom) -> Iterator[tuple[int, Gap]]:
+    return ((id(gap), replace(gap, hypothesis=zoom.causes[gap.output])) for gap in gaps if zoom.causes[gap.output])
 
 
-def _by_rounding(own: Sequence[Gap], inner: Tables, zoom: Zoom) -> Iterator[tuple[int, Gap]]:
+def _by_rounding(gaps: Sequence[Gap], inner: Tables, zoom: Zoom) -> Iterator[tuple[int, Gap]]:
     wrong = any(gap.level in ("warn", "bad") and at not in inner.unused for at, gap in enumerate(inner.gaps))
     if zoom.notes or not len(inner) or inner.rows["introduced_severity"].isna().any() or wrong:
         return
     largest = max(float(inner.rows["introduced_severity"].max()), 1.0)
     count = sum(1 for node in operators(zoom.graph.nodes) if node.instruction >= 0)
-    for gap in own:
+    for gap in gaps:
         if gap.introduced is None or gap.introduced_sums is None or gap.status == MISMATCH:
             continue
         after = replace(gap, introduced=dict(gap.introduced))

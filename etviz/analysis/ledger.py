@@ -85,11 +85,11 @@ def _worst(tables: Tables) -> dict[int, tuple[float, float]]:
 
 
 def _is_computed(graph: Graph, name: str) -> bool:
-    return not any(item.name == name and item.kind != "user" for item in graph.inputs)
+    return not any(placeholder.name == name and placeholder.kind != "user" for placeholder in graph.inputs)
 
 
 def _meta(graph: Graph, uses: Uses, name: str) -> Meta | None:
-    given = next((item.meta for item in graph.inputs if item.name == name), None)
+    given = next((placeholder.meta for placeholder in graph.inputs if placeholder.name == name), None)
     return uses.meta(uses.value(name)) or given
 
 

@@ -94,10 +94,10 @@ def instruction_latency(blocks: Iterable[RunBlock], factor: float) -> dict[int, 
         profile = block.profile
         rows = np.flatnonzero(np.isin(profile.name.astype(str), CALLS) & (profile.chain >= 0))
         times = durations(profile, factor)[rows]
-        own: dict[int, float] = {}
+        totals: dict[int, float] = {}
         for instruction, time in zip(profile.instruction_id[rows].tolist(), times.tolist(), strict=True):
-            own[instruction] = own.get(instruction, 0.0) + time
-        for instruction, time in own.items():
+            totals[instruction] = totals.get(instruction, 0.0) + time
+        for instruction, time in totals.items():
             samples.setdefault(instruction, []).append(time)
     return {instruction: float(np.mean(times)) for instruction, times in samples.items()}
 
@@ -144,7 +144,7 @@ class Profile:
         return _collect(self)
 
     def ran(self) -> list[set[int]]:
-        return [set(item.instruction_id[item.chain >= 0].tolist()) for item in self.executions]
+        return [set(execution.instruction_id[execution.chain >= 0].tolist()) for execution in self.executions]
 
     def joined(self, graph: Graph, handles: Handles = MappingProxyType({})) -> dict[int, dict[str, JoinedEvent]]:
         timed: dict[int, dict[str, None]] = {}
@@ -154,7 +154,7 @@ class Profile:
         return {at: _joined(graph, at, list(names), handles.get(at, {})) for at, names in timed.items()}
 
     def inside(self, graph: Graph, instruction: int, handles: Mapping[str, Sequence[int]]) -> dict[str, float]:
-        events = {key: item for key, item in self.samples.items() if key[3] and key[2] == instruction}
+        events = {key: event for key, event in self.samples.items() if key[3] and key[2] == instruction}
         joined = _joined(graph, instruction, [key[1] for key in events], handles)
         times: dict[str, float] = {}
         for (_, name, _, _), samples in events.items():
@@ -267,7 +267,7 @@ def _about(owner: Graph, node: Node | None, *, inner: bool) -> dict[str, Any]:
     told = describe(owner, node, 0)
     if inner:
         return about | {"backend": told["backend"]}
-    operators = [item.target for item in owner.inside(node).nodes if item.target != "getitem"]
+    operators = [operator.target for operator in owner.inside(node).nodes if operator.target != "getitem"]
     if node.target != "delegate":
         operators = [node.target]
     return about | {"op_types": operators} | {name: told[name] for name in ("backend", "module", "source")}
@@ -280,10 +280,10 @@ def _joined(
 
 
 def _objects(metadata: list[bytes]) -> list[Any] | None:
-    if not any(item.lstrip()[:1] == b"{" for item in metadata):
+    if not any(text.lstrip()[:1] == b"{" for text in metadata):
         return None
     try:
-        objects = [parse_json(memoryview(item)) if item else None for item in metadata]
+        objects = [parse_json(memoryview(text)) if text else None for text in metadata]
     except ValueError:
         return None
     return objects if all(item is None or isinstance(item, dict) for item in objects) else None
@@ -351,12 +351,12 @@ def module_total(graph: Graph, latency: Mapping[int, float], ranked: pd.DataFram
         )
     whole, shared = members(graph, name)
     rows = ranked[[is_within(str(path), name) for path in ranked["module"]]]
-    own = _sum(latency, whole) if whole else float("nan")
-    return ModuleTotal(name, own, _sum(latency, shared), whole, shared, rows.iloc[0] if len(rows) else None)
+    time = _sum(latency, whole) if whole else float("nan")
+    return ModuleTotal(name, time, _sum(latency, shared), whole, shared, rows.iloc[0] if len(rows) else None)
 
 
 def _sum(latency: Mapping[int, float], instructions: Sequence[int]) -> float:
-    times = [latency[item] for item in instructions if item in latency]
+    times = [latency[instruction] for instruction in instructions if instruction in latency]
     return float(np.sum(times)) if times or not instructions else float("nan")
 
 

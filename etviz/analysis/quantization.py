@@ -60,7 +60,7 @@ class Quantization:
             raise UsageError("no value of the runtime was compared, so there is nothing to split; see summary()")
         with self._lock:
             zooms = self.calls()
-            key = tables, tuple((item.run, item.instruction) for item in zooms)
+            key = tables, tuple((zoomed.run, zoomed.instruction) for zoomed in zooms)
             known = self._last[1] if self._last is not None and self._last[0] == key else None
             if known is None or (again and isinstance(known, ExecutionError)):
                 try:

@@ -52,8 +52,8 @@ class RowPair:
         candidates = [item for item in candidates if fits(item.name, self.gap.operators, on_grid=on_grid)]
         best = self.hypothesis
         if best is not None:  # what it explains as well needs no other name
-            candidates = [best, *(item for item in candidates if item.score > best.score)]
-        return [asdict(item) for item in candidates]
+            candidates = [best, *(fingerprint for fingerprint in candidates if fingerprint.score > best.score)]
+        return [asdict(fingerprint) for fingerprint in candidates]
 
 
 class RowTensors:
@@ -82,7 +82,7 @@ class RowTensors:
             return gap.hypothesis
         wrong = [at for at, other in enumerate(tables.gaps) if other.level in beyond and at not in tables.unused]
         outer = (item for item in self._rows.tables.gaps if (item.run, item.instruction) == place.inside)
-        hypothesis = next((item.hypothesis for item in outer if item.hypothesis is not None), None)
+        hypothesis = next((outer_gap.hypothesis for outer_gap in outer if outer_gap.hypothesis is not None), None)
         return hypothesis if wrong == [place.at] and hypothesis is not None and hypothesis.name == WEIGHTS else None
 
     def tensors(self, row: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -99,8 +99,8 @@ class RowTensors:
 
         self._check_files()
         block, at = row["event_block"], row["output"]
-        own = self._rows.tables.outputs.query("event_block == @block and output == @at")
-        if own.empty or not own.iloc[0].equals(row):
+        matching = self._rows.tables.outputs.query("event_block == @block and output == @at")
+        if matching.empty or not matching.iloc[0].equals(row):
             raise UsageError(
                 f"row must be a row of this Inspection's outputs, found output {at} of event block {block} "
                 "with other values: it is a row of another Inspection"

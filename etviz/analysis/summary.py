@@ -60,11 +60,11 @@ class Summary:
 def summarize(findings: Findings, tables: Tables, decision: Decision) -> Summary:
     accused = decision.culprit is not None or bool(findings.constants)
     comparisons = [run.comparison for run in tables.compared.runs]
-    undetermined = next((item.undetermined for item in comparisons if item.undetermined), "")
-    judged = [item.judged for item in comparisons]
+    undetermined = next((comparison.undetermined for comparison in comparisons if comparison.undetermined), "")
+    judged = [comparison.judged for comparison in comparisons]
     best = best_of(findings, comparisons)
-    own = judge_outputs(tables.outputs, judged, undetermined, accused=accused, best=best)
-    level, verdict = _with_culprit(*own, findings.constants, decision.culprit)
+    judgement = judge_outputs(tables.outputs, judged, undetermined, accused=accused, best=best)
+    level, verdict = _with_culprit(*judgement, findings.constants, decision.culprit)
     gaps, coverage = tables.rows, tables.coverage
     facts = [_constants(gaps, findings.constants), _compared(coverage), _delegated(findings.delegation)]
     facts += [_worst(tables, decision.culprit), _first_divergence(tables, decision.culprit), _nonfinite(tables)]
@@ -211,7 +211,7 @@ def _constants(gaps: pd.DataFrame, constants: Sequence[Difference]) -> Fact | No
         "The .pte holds other numbers than the reference, so every instruction that reads them differs: a pass changed "
         "them, or the reference is another program's."
     )
-    more = "; ".join(str(item) for item in constants[1:6])
+    more = "; ".join(str(difference) for difference in constants[1:6])
     text = f"differ from the reference's: {differing(constants)}"
     return Fact("Constants", text, "bad", row_of(gaps, constants), f"{hint} {more}".strip())
 
@@ -219,7 +219,7 @@ def _constants(gaps: pd.DataFrame, constants: Sequence[Difference]) -> Fact | No
 def row_of(gaps: pd.DataFrame, constants: Sequence[Difference]) -> int | None:
     if gaps.empty:
         return None
-    rows = gaps.index[gaps["instruction"].isin([item.instruction for item in constants])]
+    rows = gaps.index[gaps["instruction"].isin([difference.instruction for difference in constants])]
     return int(rows[0]) if len(rows) else None
 
 
@@ -299,8 +299,9 @@ def _nonfinite(tables: Tables) -> Fact | None:
     if gaps.empty:
         return None
     ordered = gaps.loc[tables.program_order]
-    own = ordered[(ordered["runtime_nan"] > 0) | (ordered["status"] == MISMATCH)]  # both sides may hold a constant −Inf
-    created = _first(own[own["non_finite"] == CREATED])
+    # Both sides may hold a constant −Inf.
+    nonfinite_rows = ordered[(ordered["runtime_nan"] > 0) | (ordered["status"] == MISMATCH)]
+    created = _first(nonfinite_rows[nonfinite_rows["non_finite"] == CREATED])
     lost = _first(ordered[(ordered["non_finite"] == LOST) & (ordered["introduced_non_finite"] > 0)])
     begins = f"created at {describe_row(created)}" if created is not None else ""
     ends = f"lost at {describe_row(lost)}" if lost is not None else ""
@@ -313,8 +314,8 @@ def _nonfinite(tables: Tables) -> Fact | None:
     rows = int((gaps[list(NONFINITE)].sum(axis=1) > 0).sum())
     if not rows:
         return Fact("Non-finite", "none")
-    alone = len(own) > 0 and bool((gaps["status"] == NOT_COMPARED).all())
-    where_else = f"first in {describe_row(_first(own))}" if alone else "the same in the reference"
+    alone = len(nonfinite_rows) > 0 and bool((gaps["status"] == NOT_COMPARED).all())
+    where_else = f"first in {describe_row(_first(nonfinite_rows))}" if alone else "the same in the reference"
     text = f"in {_values(rows)}, {where_else}"
     row = None if created is None else int(created.name)
     return Fact("Non-finite", ", ".join(filter(None, (text, where))), "ok", row)

@@ -62,12 +62,12 @@ def choose(task: Any, columns: Collection[str], tables: str) -> dict[str, Task]:
         named: Mapping[str, Any] = task
     else:
         items = task if isinstance(task, (list, tuple)) else [task]
-        named = {item if isinstance(item, str) else getattr(item, "__name__", "task"): item for item in items}
+        named = {given if isinstance(given, str) else getattr(given, "__name__", "task"): given for given in items}
     chosen = {}
-    for name, item in named.items():
-        function = TASKS.get(item) if isinstance(item, str) else item
+    for name, given in named.items():
+        function = TASKS.get(given) if isinstance(given, str) else given
         if function is None or not callable(function) or not str(name).replace("<lambda>", "task").isidentifier():
-            raise UsageError(f"task must be a function or one of {', '.join(TASKS)}, found {item!r} for {name!r}")
+            raise UsageError(f"task must be a function or one of {', '.join(TASKS)}, found {given!r} for {name!r}")
         chosen[str(name).replace("<lambda>", "task")] = function
     refuse_columns("task", chosen, columns, tables)
     return chosen

@@ -134,13 +134,13 @@ class Zooms:
         if pte := program_file(self._findings):
             beside = (self._findings.files.get(kind, "") for kind in ("record", "data"))
             piece = replace(piece, ran=RanDelegate(pte, self._findings.method, gap.instruction, *beside))
-        used = {item.target for item in piece.graph.inputs}
+        used = {placeholder.target for placeholder in piece.graph.inputs}
         comparison = self._rows.tables.compared.runs[gap.run].comparison
         return ZoomSubject(
             piece,
             self._logged(gap),
             constant_inputs(self._owner(gap), gap.node, piece.constants),
-            [item for item in self._findings.constants if item.name in used],
+            [difference for difference in self._findings.constants if difference.name in used],
             "" if comparison.judged else gap.unpaired,
             CustomMetrics(comparison.custom.metrics),
             self._findings.inner_handles.get(gap.instruction, {}),
@@ -169,13 +169,15 @@ class Zooms:
         return Logged(values, handles, probed, probes.get(gap.instruction)) if values else None
 
     def _findings_of(self, gap: Gap, inside: Zoom) -> Findings:
-        own, run = self._findings, self._rows.tables.compared.runs[gap.run]
-        if inside.logged and own.reference is not None:
-            inside.comparison = own.reference.of(inside.comparison, gap.run, gap.instruction)
-        latency = own.profile.inside(own.graph, gap.instruction, own.inner_handles.get(gap.instruction, {}))
+        findings, run = self._findings, self._rows.tables.compared.runs[gap.run]
+        if inside.logged and findings.reference is not None:
+            inside.comparison = findings.reference.of(inside.comparison, gap.run, gap.instruction)
+        latency = findings.profile.inside(
+            findings.graph, gap.instruction, findings.inner_handles.get(gap.instruction, {})
+        )
         numbers = {node.name: node.instruction for node in inside.graph.nodes}
         return Findings(
-            title=f"{own.title}: {inside.graph.backend_id} {gap.instruction}",
+            title=f"{findings.title}: {inside.graph.backend_id} {gap.instruction}",
             method=inside.graph.name,
             graph=inside.graph,
             compared=Compared((Run(run.event_block, run.input_index, inside.comparison),), inside.replay),

@@ -41,8 +41,8 @@ class Buffers:
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         size = math.prod(shape) * dtype.itemsize
         with self._lock:
-            free = [item for item in self._kept if size <= item.nbytes <= 2 * size and _owners(item) == _OURS]
-            buffer = min(free, key=lambda item: item.nbytes, default=None)
+            free = [kept for kept in self._kept if size <= kept.nbytes <= 2 * size and _owners(kept) == _OURS]
+            buffer = min(free, key=lambda kept: kept.nbytes, default=None)
             if buffer is None:
                 buffer = torch.empty(size, dtype=torch.uint8)
                 self._keep(buffer)
@@ -51,7 +51,7 @@ class Buffers:
     def _keep(self, memory: torch.Tensor) -> None:
         if 2 * memory.nbytes > _KEPT or not _owners(memory):
             return
-        while sum(item.nbytes for item in self._kept) + memory.nbytes > _KEPT:
+        while sum(kept.nbytes for kept in self._kept) + memory.nbytes > _KEPT:
             self._kept.pop(0)
         self._kept.append(memory)
 

@@ -80,14 +80,14 @@ def programs(folder: Any) -> dict[str, dict[str, Path]] | None:
     path = Path(folder) if isinstance(folder, (str, os.PathLike)) else None
     if path is None or not _is_readable_folder(path):
         return None
-    files = [item for item in sorted(path.iterdir()) if item.is_file()]
-    names = [item.stem for item in files if item.suffix == ".pte" and not _NOT.fullmatch(item.name)]
-    own: dict[str, list[Path]] = {name: [] for name in names}
-    for item in files:
-        fitting = [name for name in names if item.name.startswith((f"{name}.", f"{name}_", f"{name}-"))]
+    files = [file for file in sorted(path.iterdir()) if file.is_file()]
+    names = [file.stem for file in files if file.suffix == ".pte" and not _NOT.fullmatch(file.name)]
+    by_program: dict[str, list[Path]] = {name: [] for name in names}
+    for file in files:
+        fitting = [name for name in names if file.name.startswith((f"{name}.", f"{name}_", f"{name}-"))]
         if fitting:
-            own[max(fitting, key=len)].append(item)
-    kinds = {name: _by_kind(items) for name, items in own.items()}
+            by_program[max(fitting, key=len)].append(file)
+    kinds = {name: _by_kind(items) for name, items in by_program.items()}
     whole = {name: paths for name, paths in kinds.items() if "etdump" in paths}
     return whole if len(whole) > 1 else None
 

@@ -61,8 +61,8 @@ def read_inputs(
     count = len(graph.user_inputs()) if graph is not None else len(method.inputs) if method is not None else 1
     runs: list[tuple[Any, ...]] = []
     single: list[Any] = []
-    for item in path:
-        runs_of_file = _read(os.fspath(item), len(single), method, graph)
+    for file in path:
+        runs_of_file = _read(os.fspath(file), len(single), method, graph)
         if len(runs_of_file) != 1 or len(runs_of_file[0]) != 1 or count == 1:
             runs += runs_of_file
             continue
@@ -86,10 +86,10 @@ def _read(path: str, at: int, method: Method | None, graph: Graph | None) -> lis
         return [(read_tensor(Path(told["path"]), told["dtype"], [*map(int, digits)]),)]
     name = Path(path)
     if name.suffix.lower() in _READERS:
-        names = [item.name for item in graph.user_inputs()] if graph is not None else []
+        names = [placeholder.name for placeholder in graph.user_inputs()] if graph is not None else []
         return _runs(read_values(name), names)
     runs = _listed(name) if name.suffix.lower() == ".txt" else [[name]]
-    return [tuple(_raw(item, at + offset, method, graph) for offset, item in enumerate(run)) for run in runs]
+    return [tuple(_raw(value, at + offset, method, graph) for offset, value in enumerate(run)) for run in runs]
 
 
 def _runs(values: Any, names: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -194,15 +194,15 @@ def _listed(path: Path) -> list[list[Path]]:
         raise ArtifactError(path, "the list names no files", _ADVICE)
     if sum(map(len, runs)) > _MOST_FILES:
         raise ArtifactError(path, f"the list names more than {_MOST_FILES:,} files", "give a part of it")
-    return [[_beside(path, Path(item)) for item in run] for run in runs]
+    return [[_beside(path, Path(file)) for file in run] for run in runs]
 
 
-def _beside(path: Path, item: Path) -> Path:
-    near, beside, folder = path.parent / item, path.parent / item.name, path.parent.resolve()
+def _beside(path: Path, named: Path) -> Path:
+    near, beside, folder = path.parent / named, path.parent / named.name, path.parent.resolve()
     there = [candidate for candidate in (near, beside) if os.path.isfile(candidate)]  # noqa: PTH113 - takes a name of any length
     inside = [candidate for candidate in there if candidate.resolve().is_relative_to(folder)]
     if there and not inside:
-        raise ArtifactError(path, f"it names {item}, which is not below its folder", "copy that file beside the list")
+        raise ArtifactError(path, f"it names {named}, which is not below its folder", "copy that file beside the list")
     return inside[0] if inside else beside
 
 

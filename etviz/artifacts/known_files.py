@@ -92,7 +92,7 @@ def _place() -> Path:
 def _read() -> list[str]:
     try:
         digests = json.loads(_place().read_bytes()[: _MOST * 64])
-        return [item for item in digests if isinstance(item, str)] if isinstance(digests, list) else []
+        return [digest for digest in digests if isinstance(digest, str)] if isinstance(digests, list) else []
     except (OSError, ValueError, RuntimeError):
         return []
 

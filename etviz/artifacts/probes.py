@@ -60,7 +60,7 @@ class ProbeTable:
 
     @cached_property
     def by_name(self) -> dict[str, ProbeEntry]:
-        return {item.name: item for item in self.probes}
+        return {probe.name: probe for probe in self.probes}
 
 
 def write_table(table: ProbeTable, path: PathLike) -> None:
@@ -72,26 +72,26 @@ def write_table(table: ProbeTable, path: PathLike) -> None:
 def read_table(path: PathLike) -> ProbeTable:
     body = _DOCUMENT.read(path)
     try:
-        probes = tuple(_entry(item) for item in body["probes"])
+        probes = tuple(_entry(entry) for entry in body["probes"])
         missing = {int(key): str(reason) for key, reason in body["missing"].items()}
-        method, checksum, own = str(body["method"]), str(body["pte_checksum"]), int(body["own"])
-        _check(probes, own)
+        method, checksum, plain_outputs = str(body["method"]), str(body["pte_checksum"]), int(body["own"])
+        _check(probes, plain_outputs)
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise ArtifactError(path, f"the table of probes is damaged ({error})", _ADVICE) from error
-    return ProbeTable(os.fspath(path), method, checksum, own, probes, missing)
+    return ProbeTable(os.fspath(path), method, checksum, plain_outputs, probes, missing)
 
 
 def _entry(body: Any) -> ProbeEntry:
     values = []
-    for item in body["values"]:
-        instruction, index, position = (int(item[name]) for name in ("instruction", "index", "position"))
-        shape, order = (tuple(map(int, item[name])) for name in ("shape", "order"))
-        about = bool(item["dynamic"]), str(item["inside"])
-        values.append(ProbeValue(instruction, index, position, str(item["dtype"]), shape, order, *about))
+    for value in body["values"]:
+        instruction, index, position = (int(value[name]) for name in ("instruction", "index", "position"))
+        shape, order = (tuple(map(int, value[name])) for name in ("shape", "order"))
+        about = bool(value["dynamic"]), str(value["inside"])
+        values.append(ProbeValue(instruction, index, position, str(value["dtype"]), shape, order, *about))
     return ProbeEntry(str(body["name"]), tuple(values), int(body["outputs"]), tuple(map(int, body["mark"])))
 
 
-def _check(probes: tuple[ProbeEntry, ...], own: int) -> None:
+def _check(probes: tuple[ProbeEntry, ...], plain_outputs: int) -> None:
     names = [probe.name for probe in probes]
     if len(set(names)) != len(names) or MODEL in names:
         raise ValueError("two probes have one name")
@@ -100,7 +100,7 @@ def _check(probes: tuple[ProbeEntry, ...], own: int) -> None:
             inside = 0 <= value.position < probe.outputs and value.index >= 0
             if not inside or min(value.shape, default=0) < 0 or len(value.shape) > 64:
                 raise ValueError(f"{probe.name} has no such output")
-        if not 0 <= own < probe.outputs <= own + len(probe.values) + 1:
+        if not 0 <= plain_outputs < probe.outputs <= plain_outputs + len(probe.values) + 1:
             raise ValueError(f"{probe.name} has {probe.outputs} outputs, which does not fit its values")
 
 

@@ -96,8 +96,10 @@ def _sweep(parent: Path, prefix: str) -> None:
 
 def _sweep_one(path: Path) -> None:
     status = path.lstat()
-    own = status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) == stat.S_IRWXU and stat.S_ISDIR(status.st_mode)
-    if own and time.time() - status.st_mtime > _NEW:
+    is_ours = (
+        status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) == stat.S_IRWXU and stat.S_ISDIR(status.st_mode)
+    )
+    if is_ours and time.time() - status.st_mtime > _NEW:
         held = _lock(path)
         if held is not None:
             _remove(str(path), held, os.getpid())

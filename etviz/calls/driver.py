@@ -118,11 +118,11 @@ def of_module(model: torch.nn.Module, longest: int) -> Driver:
     import torch
 
     parameters = [
-        item
-        for item in inspect.signature(model.forward).parameters.values()
-        if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
+        parameter
+        for parameter in inspect.signature(model.forward).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
-    names = [item.name for item in parameters]
+    names = [parameter.name for parameter in parameters]
     said = f"{type(model).__name__}.forward({', '.join(names)})"
     paste = _paste(
         ["torch.tensor([ids])", *("torch.tensor([position])" if _names_position(n) else n for n in names[1:])]
@@ -136,7 +136,7 @@ def of_module(model: torch.nn.Module, longest: int) -> Driver:
     nested = names[1] in _OPTIONS
     if not nested and not _names_position(names[1]):
         raise UsageError(f"{said}: no driver is known for these parameters; {paste}")
-    if unknown := [item.name for item in parameters[2:] if item.default is item.empty]:
+    if unknown := [parameter.name for parameter in parameters[2:] if parameter.default is parameter.empty]:
         raise UsageError(f"{said}: what {', '.join(unknown)} take is not known; {paste}")
 
     def make(ids: Sequence[int], position: int) -> tuple[Any, ...]:
@@ -172,16 +172,16 @@ def of_program(
     are an encoder's outputs, which go to the floating inputs of their types and shapes, in order.
     """
     inputs = graph.user_inputs()
-    tokens = [item for item in inputs if _is_integer(item) and len(_shape(item)) == 2]
+    tokens = [placeholder for placeholder in inputs if _is_integer(placeholder) and len(_shape(placeholder)) == 2]
     given = _places(inputs, heard)
     others = [item for place, item in enumerate(inputs) if item not in tokens and place not in given]
     fits = len(tokens) == 1 and len(others) <= 1 and all(map(_is_position, others)) and bool(heard) == bool(given)
     if not fits:
-        said = ", ".join(f"{_type(item)} {list(item.shape)}" for item in heard)
+        said = ", ".join(f"{_type(placeholder)} {list(placeholder.shape)}" for placeholder in heard)
         said = f", its encoder gives ({said})" if heard else ""
         raise UsageError(
             f"the program takes ({', '.join(map(_described, inputs))}){said}: no driver is known; "
-            f"{_paste([_argument(item) for item in inputs])}"
+            f"{_paste([_argument(placeholder) for placeholder in inputs])}"
         )
     at, whole = inputs.index(tokens[0]), len(inputs)
     rows, length = _shape(tokens[0])
@@ -193,7 +193,7 @@ def of_program(
     each = bool(others) and _shape(others[0]) == (length,) and length != 1
     scalar = bool(others) and others[0].meta is not None and not others[0].meta.shape
     plain = bool(others) and others[0].meta is None
-    dtypes = [item.meta.dtype if item.meta is not None else "int64" for item in inputs]
+    dtypes = [placeholder.meta.dtype if placeholder.meta is not None else "int64" for placeholder in inputs]
 
     def make(ids: Sequence[int], position: int) -> list[Any]:
         import torch
@@ -220,14 +220,14 @@ def _places(inputs: Sequence[Input], heard: Sequence[torch.Tensor]) -> dict[int,
     return chosen
 
 
-def _takes(item: Input, value: torch.Tensor) -> bool:
-    shape = _shape(item)
+def _takes(placeholder: Input, value: torch.Tensor) -> bool:
+    shape = _shape(placeholder)
     return (
-        item.meta is not None
-        and not _is_integer(item)
-        and item.meta.dtype == _type(value)
+        placeholder.meta is not None
+        and not _is_integer(placeholder)
+        and placeholder.meta.dtype == _type(value)
         and len(shape) == value.ndim
-        and all(isinstance(size, str) or size == own for size, own in zip(shape, value.shape, strict=True))
+        and all(isinstance(size, str) or size == length for size, length in zip(shape, value.shape, strict=True))
     )
 
 
@@ -239,37 +239,41 @@ def _names_position(name: str) -> bool:
     return "pos" in name.lower()
 
 
-def _shape(item: Input) -> tuple[int | str, ...]:
-    return item.meta.shape if item.meta is not None else ()
+def _shape(placeholder: Input) -> tuple[int | str, ...]:
+    return placeholder.meta.shape if placeholder.meta is not None else ()
 
 
-def _is_integer(item: Input) -> bool:
-    return item.meta is not None and item.meta.dtype in _INTEGERS
+def _is_integer(placeholder: Input) -> bool:
+    return placeholder.meta is not None and placeholder.meta.dtype in _INTEGERS
 
 
-def _is_position(item: Input) -> bool:
-    return item.meta is None or (_is_integer(item) and len(_shape(item)) < 2)
+def _is_position(placeholder: Input) -> bool:
+    return placeholder.meta is None or (_is_integer(placeholder) and len(_shape(placeholder)) < 2)
 
 
 def _paste(arguments: Sequence[str]) -> str:
     return f"give a driver, for example\n    driver=lambda ids, position: ({', '.join(arguments)},)"
 
 
-def _argument(item: Input) -> str:
-    shape = _shape(item)
-    if item.meta is None or not _is_integer(item):
-        dtype = f", dtype=torch.{item.meta.dtype}" if item.meta is not None else ""
+def _argument(placeholder: Input) -> str:
+    shape = _shape(placeholder)
+    if placeholder.meta is None or not _is_integer(placeholder):
+        dtype = f", dtype=torch.{placeholder.meta.dtype}" if placeholder.meta is not None else ""
         return (
             "position"
-            if item.meta is None
+            if placeholder.meta is None
             else f"torch.zeros({[n if isinstance(n, int) else 1 for n in shape]}{dtype})"
         )
     value = "[ids]" if len(shape) == 2 else "[position]" if shape else "position"
-    return f"torch.tensor({value}, dtype=torch.{item.meta.dtype})"
+    return f"torch.tensor({value}, dtype=torch.{placeholder.meta.dtype})"
 
 
-def _described(item: Input) -> str:
-    return f"{item.name}: {item.meta.dtype} {list(item.meta.shape)}" if item.meta is not None else f"{item.name}: int"
+def _described(placeholder: Input) -> str:
+    return (
+        f"{placeholder.name}: {placeholder.meta.dtype} {list(placeholder.meta.shape)}"
+        if placeholder.meta is not None
+        else f"{placeholder.name}: int"
+    )
 
 
 def _bound(method: Method | None, at: int) -> int | None:

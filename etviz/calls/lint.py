@@ -170,17 +170,17 @@ def lint_calls(
             driver = driver or of_program(graph, read.method(subject.method), room)
     chosen = of_function(driver) if driver is not None else None
     method = method or (recording.calls[0].method if recording.calls else None)
-    own = [(number, call) for number, call in enumerate(recording.calls) if call.method == method]
-    if not own or chosen is None:
+    method_calls = [(number, call) for number, call in enumerate(recording.calls) if call.method == method]
+    if not method_calls or chosen is None:
         names = ", ".join(sorted({call.method for call in recording.calls})) or "none"
         raise UsageError(f"calls: there is no call of the method {method!r}; methods of the recording: {names}")
-    form = Form.of(chosen).named([item.name for item in graph.user_inputs()] if graph is not None else [])
+    form = Form.of(chosen).named([placeholder.name for placeholder in graph.user_inputs()] if graph is not None else [])
     limits = _Ranges(
         vocabulary_of(graph) if graph is not None else None,
         chosen.room if chosen.room is not None else room,
         _ranges(graph) if graph is not None else {},
     )
-    wrong = list(_findings(own, chosen, form, limits, [list(prompt) for prompt in prompts or ()]))
+    wrong = list(_findings(method_calls, chosen, form, limits, [list(prompt) for prompt in prompts or ()]))
     if recording.cut:
         wrong.append(WrongCall(len(recording.calls), "recording", recording.cut, "a whole recording"))
     return pd.DataFrame(wrong, columns=list(COLUMNS))
@@ -364,8 +364,8 @@ def _first_difference(given: torch.Tensor, wanted: torch.Tensor) -> tuple[str, s
 
 def _ranges(graph: Graph) -> dict[int, tuple[float, float]]:
     ranges = {}
-    for place, item in enumerate(graph.user_inputs()):
-        grid = _range(graph, item.name)
+    for place, placeholder in enumerate(graph.user_inputs()):
+        grid = _range(graph, placeholder.name)
         if grid is not None:
             ranges[place] = grid
     return ranges

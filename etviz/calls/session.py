@@ -84,7 +84,7 @@ class Session:
 
     def reset_method(self) -> str:
         methods = read_program(self.subject.pte).methods
-        return next((item.name for item in methods if "reset" in item.name.lower() and not item.inputs), "")
+        return next((method.name for method in methods if "reset" in method.name.lower() and not method.inputs), "")
 
 
 def open_session(
@@ -119,11 +119,11 @@ def open_session(
     if encoder is not None:
         heard = _heard(subject, list(sources or ()), len(ids), timeout)
         subject = replace(subject, method=method or _decoder(read, encoder))
-    graph, own = subject.graph(), read.method(subject.method)
+    graph, program_method = subject.graph(), read.method(subject.method)
 
     def make(number: int, outputs: Sequence[Any]) -> Driver:
         if given[number] is None:
-            return of_program(graph, own, room_of(read), outputs)
+            return of_program(graph, program_method, room_of(read), outputs)
         driver = of_function(given[number])
         plain: Callable[..., Sequence[Any]] = driver.make
         return replace(driver, make=lambda ids, at: plain(ids, at, *outputs))
@@ -152,7 +152,7 @@ def _heard(subject: Subject, sources: Sequence[Any], count: int, timeout: float 
 
 
 def _decoder(program: Program, encoder: str) -> str:
-    names = [item.name for item in program.methods if item.inputs and item.name != encoder]
+    names = [method.name for method in program.methods if method.inputs and method.name != encoder]
     if len(names) != 1:
         others = ", ".join(names) or "none"
         raise UsageError(f"method: name the decoder; beside {encoder}, methods with inputs are: {others}")

@@ -40,7 +40,7 @@ class Tokenizer:
             encoded = prompt.flatten().tolist() if hasattr(prompt, "flatten") else prompt
         encoded = getattr(encoded, "ids", encoded)  # what the tokenizers package returns
         try:
-            ids = [int(item) for item in encoded]
+            ids = [int(token) for token in encoded]
         except (TypeError, ValueError):
             raise UsageError(
                 f"{given}: expected a text or token ids, found {type(prompt).__name__}; give a list of prompts"

@@ -100,27 +100,27 @@ def fitted(body: Any) -> Any:
     """Cut texts, of a limited size; a last item ``…`` counts the omitted ones."""
     left = [_LARGEST_ANSWER]
 
-    def fit(item: Any, most: int) -> Any:
-        if isinstance(item, dict):
+    def fit(part: Any, most: int) -> Any:
+        if isinstance(part, dict):
             kept: dict[str, Any] = {}
-            for key, value in item.items():
+            for key, value in part.items():
                 if len(kept) == _MOST_ROWS or left[0] <= 0:
-                    kept["…"] = f"{len(item) - len(kept)} more"
+                    kept["…"] = f"{len(part) - len(kept)} more"
                     break
                 is_sentence = most == _LONGEST_SENTENCE or key in _SENTENCES
                 kept[fit(str(key), _LONGEST_TEXT)] = fit(value, _LONGEST_SENTENCE if is_sentence else _LONGEST_TEXT)
             return kept
-        if isinstance(item, (list, tuple)):
+        if isinstance(part, (list, tuple)):
             items: list[Any] = []
-            for value in item:
+            for value in part:
                 if len(items) == _MOST_ROWS or left[0] <= 0:
-                    rest = f"{len(item) - len(items)} more"
+                    rest = f"{len(part) - len(items)} more"
                     return [*items, {"…": rest} if isinstance(value, dict) else f"… {rest}"]
                 items.append(fit(value, most))
             return items
-        item = _cut(item, most) if isinstance(item, str) else item
-        left[0] -= len(str(item)) + 4
-        return item
+        part = _cut(part, most) if isinstance(part, str) else part
+        left[0] -= len(str(part)) + 4
+        return part
 
     return fit(body, _LONGEST_TEXT)
 
@@ -143,8 +143,8 @@ class _Desk:
     def files(self, path: str) -> tuple[Path, list[Path]]:
         """No link leads out of the folder."""
         place = self._below(self._root / path_of(path, "a folder of artifacts"))
-        items = [item for item in place.iterdir() if may_be_artifact(item)] if place.is_dir() else [place]
-        return place, [self._below(item) for item in items if item.exists()]
+        items = [file for file in place.iterdir() if may_be_artifact(file)] if place.is_dir() else [place]
+        return place, [self._below(file) for file in items if file.exists()]
 
     def free(self, name: str) -> Path:
         names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
@@ -152,7 +152,7 @@ class _Desk:
 
     def open(self, path: str) -> Inspection:
         place, files = self.files(path)
-        state = {str(item): identity(item) for item in files}
+        state = {str(file): identity(file) for file in files}
         if place not in self._open or self._open[place][0] != state:
             self._open.pop(place, None)
             artifacts = given.find(place)
@@ -195,7 +195,7 @@ class _Desk:
         """Write a row's operator alone with its inputs and a script that shows its error, for a bug report."""
         inspection = self.open(path)
         folder = self.free(f"repro-{inspection.row(row).name.split()[0].strip('#')}")
-        return {"folder": folder.name, "files": sorted(item.name for item in inspection.repro(row, folder).iterdir())}
+        return {"folder": folder.name, "files": sorted(file.name for file in inspection.repro(row, folder).iterdir())}
 
     def decode(
         self, path: str, prompts: list[str] | list[list[int]], tokenizer: str = "", steps: int = 32

@@ -90,11 +90,11 @@ def expanded(
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Callable[..., None]:
     """The command with the options of `make`, and `more`, in place of one parameter, which receives its result."""
-    own = inspect.signature(command, eval_str=True).parameters
+    accepted = inspect.signature(command, eval_str=True).parameters
     named = {
-        name: item
-        for name, item in inspect.signature(make, eval_str=True).parameters.items()
-        if item.kind != item.VAR_KEYWORD
+        name: declared
+        for name, declared in inspect.signature(make, eval_str=True).parameters.items()
+        if declared.kind != declared.VAR_KEYWORD
     }
     options = named | {
         name: inspect.Parameter(name, _KIND, default=None, annotation=kind) for name, kind in more.items()
@@ -104,7 +104,7 @@ def expanded(
     def called(**values: Any) -> None:
         command(**{parameter: make(**{name: values.pop(name) for name in options})}, **values)
 
-    listed = [option for name in own for option in (options.values() if name == parameter else [own[name]])]
+    listed = [option for name in accepted for option in (options.values() if name == parameter else [accepted[name]])]
     vars(called)["__signature__"] = inspect.Signature([option.replace(kind=_KIND) for option in listed])
     return called
 

@@ -40,13 +40,13 @@ def compare(
     if output is not None:
         check_target(output, "the comparison")
     artifacts = [given.find(source, inputs) if source.is_dir() else _beside(source, inputs) for source in sources]
-    comparison = put_side_by_side(*(item.load() for item in artifacts), labels=_labels(sources))
+    comparison = put_side_by_side(*(files.load() for files in artifacts), labels=_labels(sources))
     worst = comparison.worst(top, by)
     if output is not None:
         comparison.to_html(output, by)
         err.print(f"{plain_text(output)}: {len(comparison.table)} operators")
     if as_json:
-        verdicts = {label: item.analysis.digest.verdict for label, item in comparison.inspections.items()}
+        verdicts = {label: inspection.analysis.digest.verdict for label, inspection in comparison.inspections.items()}
         print_json({"verdicts": verdicts, "worst": records(worst)})
         return
     for line in comparison.summary().splitlines():

@@ -71,13 +71,13 @@ def headline(inspection: Inspection) -> dict[str, Any]:
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """For JSON: unknown numbers are None, infinite ones text."""
 
-    def value(item: Any) -> Any:
-        if isinstance(item, float):
-            return or_none(item)
-        return list(item) if isinstance(item, tuple) else item
+    def value(cell: Any) -> Any:
+        if isinstance(cell, float):
+            return or_none(cell)
+        return list(cell) if isinstance(cell, tuple) else cell
 
     texts = rows.reset_index(names="row").astype(object).to_dict("records")
-    return [{str(name): value(item) for name, item in row.items()} for row in texts]
+    return [{str(name): value(cell) for name, cell in row.items()} for row in texts]
 
 
 def show_summary(inspection: Inspection) -> None:

@@ -125,6 +125,6 @@ def _lines(method: dict[str, Any]) -> list[str]:
 
 
 def _slowest(method: dict[str, Any]) -> Iterator[str]:
-    for item in method["slowest"]:
-        source = f" [dim]{plain_text(item['source'])}[/dim]" if item["source"] else ""
-        yield f"{item['ms']:>10.4g} ms  #{item['instruction']} {plain_text(item['operator'])}{source}"
+    for slow in method["slowest"]:
+        source = f" [dim]{plain_text(slow['source'])}[/dim]" if slow["source"] else ""
+        yield f"{slow['ms']:>10.4g} ms  #{slow['instruction']} {plain_text(slow['operator'])}{source}"

@@ -43,13 +43,13 @@ def probe(
     wanted, opened = numbers("--instructions", instructions) or None, numbers("--inside", inside)
     made = make(source, budget=budget, method=method, instructions=wanted, inside=opened, workdir=output)
     if as_json:
-        print_json([_facts(item) for item in made])
+        print_json([_facts(file) for file in made])
         return
-    for item in made:
-        first, last = item.values[0].instruction, item.values[-1].instruction
-        size = f"{item.path.stat().st_size / 1e6:.2f} MB, {item.nbytes / 1e6:.2f} MB more memory"
+    for file in made:
+        first, last = file.values[0].instruction, file.values[-1].instruction
+        size = f"{file.path.stat().st_size / 1e6:.2f} MB, {file.nbytes / 1e6:.2f} MB more memory"
         out.print(
-            f"{plain_text(item.path)}: {len(item.values)} values of instructions {first} to {last}; {size}",
+            f"{plain_text(file.path)}: {len(file.values)} values of instructions {first} to {last}; {size}",
             soft_wrap=True,
         )
     model, record = made[0].model, made[0].record
@@ -64,11 +64,11 @@ def probe(
     )
 
 
-def _facts(item: Probe) -> dict[str, object]:
+def _facts(file: Probe) -> dict[str, object]:
     values = [
-        {"instruction": v.instruction, "index": v.index, "output": v.position, "inside": v.inside} for v in item.values
+        {"instruction": v.instruction, "index": v.index, "output": v.position, "inside": v.inside} for v in file.values
     ]
-    return {"name": item.name, "path": str(item.path), "outputs": item.outputs, "bytes": item.nbytes, "values": values}
+    return {"name": file.name, "path": str(file.path), "outputs": file.outputs, "bytes": file.nbytes, "values": values}
 
 
 def load_outputs(

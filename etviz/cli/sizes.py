@@ -53,8 +53,8 @@ def _method(program: Program, method: Method, executions: int) -> dict[str, Any]
     loops = any(item.target is not None and item.target <= item.index for item in method.instructions)
     return {
         "name": method.name,
-        "instructions": sum(item.kind in ("kernel", "delegate") for item in method.instructions),
-        "delegate_calls": sum(item.kind == "delegate" for item in method.instructions),
+        "instructions": sum(instruction.kind in ("kernel", "delegate") for instruction in method.instructions),
+        "delegate_calls": sum(instruction.kind == "delegate" for instruction in method.instructions),
         "delegates": [_delegate(program, method, item) for item in method.instructions if item.kind == "delegate"],
         "executions": executions,
         "debug_buffer_bytes": exact,
@@ -84,15 +84,15 @@ def print_needs(body: Mapping[str, Any]) -> None:
         calls = f"{method['instructions']} instructions, {method['delegate_calls']} of them delegate calls"
         bound = "at least" if method["at_least"] else "at most"
         out.print(f"  {calls}")
-        for item in method["delegates"]:
-            named = [f"{kind} × {count}" if count > 1 else kind for kind, count in (item["operators"] or {}).items()]
-            text = ", ".join(named) or item["problem"]
+        for call in method["delegates"]:
+            named = [f"{kind} × {count}" if count > 1 else kind for kind, count in (call["operators"] or {}).items()]
+            text = ", ".join(named) or call["problem"]
             if text:
-                out.print(f"  {item['instruction']}: {plain_text(item['backend'])}: {plain_text(text)}", soft_wrap=True)
+                out.print(f"  {call['instruction']}: {plain_text(call['backend'])}: {plain_text(text)}", soft_wrap=True)
         runs = "an execution" if method["executions"] == 1 else f"for {method['executions']:,} executions"
         out.print(f"  debug buffer: {bound} {method['debug_buffer_bytes']:,} bytes {runs}")
-        for name, item in method["flags"].items():
-            note = " [dim](its default is enough)[/dim]" if item["enough"] else ""
-            out.print(f"    {name}: {plain_text(item['flag'])}{note}", soft_wrap=True)
+        for name, flag in method["flags"].items():
+            note = " [dim](its default is enough)[/dim]" if flag["enough"] else ""
+            out.print(f"    {name}: {plain_text(flag['flag'])}{note}", soft_wrap=True)
     out.print()
     out.print(_NO_FLAG, soft_wrap=True)

@@ -71,33 +71,33 @@ def _lines(body: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
 
 
 def _shares(attribution: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
-    shares = [item for item in attribution["shares"] if abs(item["share"]) >= 0.005][:5]
+    shares = [share for share in attribution["shares"] if abs(share["share"]) >= 0.005][:5]
     if shares:
         yield "", ""
         yield from _wrapped(f"Share of the output's error (sum {100 * attribution['sum']:.0f} %)", width, style="bold")
-    for item in shares:
-        bar = f"{'█' * round(_BAR * min(1.0, max(0.0, item['share']))):<{_BAR}}  " if width >= 60 else ""
-        yield from _wrapped(_place(item), width, f"{100 * item['share']:>6.0f} %  {bar}")
+    for share in shares:
+        bar = f"{'█' * round(_BAR * min(1.0, max(0.0, share['share']))):<{_BAR}}  " if width >= 60 else ""
+        yield from _wrapped(_place(share), width, f"{100 * share['share']:>6.0f} %  {bar}")
     if attribution["note"]:
         yield from _wrapped(attribution["note"], width, "  ")
 
 
 def _proof(proof: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
-    several = len({item["run"] for item in proof["outputs"]}) > 1
+    several = len({output["run"] for output in proof["outputs"]}) > 1
     lines = [
-        (f"run {item['run']}, " if several else "")
-        + f"output {item['output']}: {_change(item)}"
-        + (", which matches the reference" if item["matches"] else "")
-        for item in proof["outputs"]
-        if item["rmse"] not in (None, 0) or item["status"] != item["status_without"]
+        (f"run {output['run']}, " if several else "")
+        + f"output {output['output']}: {_change(output)}"
+        + (", which matches the reference" if output["matches"] else "")
+        for output in proof["outputs"]
+        if output["rmse"] not in (None, 0) or output["status"] != output["status_without"]
     ]
     yield from _listed("Proof", [proof["message"], *lines], width)
 
 
-def _change(item: dict[str, Any]) -> str:
-    if item["status"] != item["status_without"]:
-        return f"{item['status']} → {item['status_without']}"
-    return f"rmse {_number(item['rmse'])} → {_number(item['without'])}"
+def _change(output: dict[str, Any]) -> str:
+    if output["status"] != output["status_without"]:
+        return f"{output['status']} → {output['status_without']}"
+    return f"rmse {_number(output['rmse'])} → {_number(output['without'])}"
 
 
 def _inside(inside: dict[str, Any] | None, width: int) -> Iterator[tuple[str, str]]:
@@ -135,8 +135,8 @@ def _listed(title: str, items: list[str], width: int) -> Iterator[tuple[str, str
     if items:
         yield "", ""
         yield "bold", title
-    for item in items:
-        yield from _wrapped(item, width, "  - ")
+    for text in items:
+        yield from _wrapped(text, width, "  - ")
 
 
 def _wrapped(text: str, width: int, first: str = "", style: str = "") -> Iterator[tuple[str, str]]:

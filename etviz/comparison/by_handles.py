@@ -52,7 +52,7 @@ def compare_by_handles(
             run=run + at,
             reasons=dict(groups.reasons),
             output_scales=list(scales),
-            followers={kind: set().union(*own.values()) for kind, own in groups.readers.items()},
+            followers={kind: set().union(*by_name.values()) for kind, by_name in groups.readers.items()},
             **share,
         )
         for at in range(len(logs))
@@ -132,7 +132,7 @@ class _GroupedExecution:
         cut = self._groups.cuts.get(match.instruction)
         scales = self._scales(match, cut)
         gaps: list[Gap] = []
-        targets = frozenset(item.target for item in (cut.graph.nodes if cut is not None else ()))
+        targets = frozenset(operator.target for operator in (cut.graph.nodes if cut is not None else ()))
         for output, name in enumerate(match.values):
             expected = self._held[name]
             gap = add_gap(result, node, output, logged[output], expected, scales[output], "handles")
@@ -204,8 +204,8 @@ class _GroupedExecution:
     def _introduce(
         self, gaps: Sequence[Gap], cut: Cut, values: Mapping[str, Any], scales: Sequence[float | None]
     ) -> None:
-        own = all(self._is_references(name) for name in cut.reads)
-        if own:
+        on_reference = all(self._is_references(name) for name in cut.reads)
+        if on_reference:
             for gap in gaps:
                 gap.inherit()
             if all(gap.is_exact() for gap in gaps):
@@ -217,12 +217,12 @@ class _GroupedExecution:
             for gap in gaps:
                 gap.introduced_problem = f"its operators fail on the runtime's inputs: {error}"
             return
-        for gap in () if own else gaps:
+        for gap in () if on_reference else gaps:
             local = next(iter(flat_values(results[gap.output])), None)
             if reason := add_introduced(self._result, gap, local, scales[gap.output]):
                 gap.introduced_problem = f"{_UNKNOWN}{reason}"
         again = partial(self._evaluator.call_again, cut.graph, args)
-        plain = [next(iter(flat_values(item)), None) for item in results]
+        plain = [next(iter(flat_values(result)), None) for result in results]
         noise = partial(sizing.noise, plain)
         law, least = (noise, None) if self._evaluator.rounds_once(cut.graph) else (None, noise)
         judge_introduced(gaps, law, again, plain, least)
@@ -239,13 +239,13 @@ class _GroupedExecution:
         problem = next(iter(missing.values()), "")
         if wider is None:
             return cut, values, problem
-        own = {node.name for node in cut.graph.nodes}
-        if any(chooses_grid(node) for node in wider.graph.nodes if node.name not in own):
+        names = {node.name for node in cut.graph.nodes}
+        if any(chooses_grid(node) for node in wider.graph.nodes if node.name not in names):
             return cut, values, f"{problem}, and which chooses a grid when it runs"
         return wider, read[0], ""
 
     def _read(self, cut: Cut) -> tuple[dict[str, Any], dict[str, str]]:
-        own = logged_by_itself(self._groups, cut, self._log)
+        logged = logged_by_itself(self._groups, cut, self._log)
         inputs: dict[str, Any] = {}
         missing: dict[str, str] = {}
         for name in cut.reads:
@@ -255,8 +255,8 @@ class _GroupedExecution:
                 match, output = self._groups.makers[name]
                 values = logged_outputs(self._log, self._groups.nodes[match.instruction], len(match.values))
                 inputs[name] = values[output] if values is not None else None
-            elif name in own:
-                inputs[name] = own[name]
+            elif name in logged:
+                inputs[name] = logged[name]
             elif buffer := self._groups.buffer(name):
                 missing[name] = f"its group reads the buffer {buffer}, which earlier executions have changed"
             else:

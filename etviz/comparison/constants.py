@@ -104,8 +104,8 @@ class _Layer:
     of_weight: float | str
 
     def steps(self, weights: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        own: Any = weights.get(self.of_weight, ()) if isinstance(self.of_weight, str) else self.of_weight
-        return torch.as_tensor(own).double().reshape(-1)
+        scales: Any = weights.get(self.of_weight, ()) if isinstance(self.of_weight, str) else self.of_weight
+        return torch.as_tensor(scales).double().reshape(-1)
 
 
 class ComparingConstants:
@@ -133,7 +133,7 @@ class ComparingConstants:
 
     def unrelated(self) -> bool:
         _, _, graph, weights = self._arguments
-        differences = {item.name: item for item in self.result()}
+        differences = {difference.name: difference for difference in self.result()}
         targets = {use.item.target for use in _uses(graph, -1) if use.plain and use.item.target in weights}
         names = constant_names(graph)
         told = [names[target] for target in targets if tells(weights[target])] if differences else []
@@ -152,7 +152,7 @@ GRIDS: Final = "quantization grids"
 
 
 def kind_of(differences: Sequence[Difference]) -> str:
-    return GRIDS if all(item.is_grid for item in differences) else "weights"
+    return GRIDS if all(difference.is_grid for difference in differences) else "weights"
 
 
 def differing(differences: Sequence[Difference]) -> str:
@@ -190,13 +190,13 @@ def compare_constants(
         with contextlib.suppress(EtvizError, ValueError, LookupError, OSError):  # of another version, or damaged
             values = PayloadValues(inner, unpack(Payload(payload, program.named)))
             differences += _differing_layers(values, inner, node.instruction, weights, names)
-            grids += _differing_grids(values, inner, node.instruction, {item: names[read[item]] for item in read})
-    return [*{(item.instruction, item.name): item for item in (*differences, *grids)}.values()]
+            grids += _differing_grids(values, inner, node.instruction, {name: names[read[name]] for name in read})
+    return [*{(difference.instruction, difference.name): difference for difference in (*differences, *grids)}.values()]
 
 
 def _quantized(program: Program, method: str, graph: Graph) -> Iterator[tuple[Node, Graph, memoryview, dict[str, str]]]:
     # the last is the constants that a delegate takes as inputs, by target
-    constants = {item.name: item.target for item in graph.inputs if item.kind == "constant"}
+    constants = {placeholder.name: placeholder.target for placeholder in graph.inputs if placeholder.kind == "constant"}
     for node in graph.nodes:
         for branch in graph.branches(node):
             yield from _quantized(program, method, branch)
@@ -204,8 +204,8 @@ def _quantized(program: Program, method: str, graph: Graph) -> Iterator[tuple[No
         payload = program.payload(method, node.instruction) if any(map(is_conversion, inner.nodes)) else None
         if payload is not None and inner.backend_id == BACKEND:
             given = zip(inner.user_inputs(), node.args, strict=False)
-            read = {item.name: leaf.name for item, leaf in given if isinstance(leaf, Ref)}
-            yield node, inner, payload, {name: constants[own] for name, own in read.items() if own in constants}
+            read = {placeholder.name: leaf.name for placeholder, leaf in given if isinstance(leaf, Ref)}
+            yield node, inner, payload, {name: constants[outer] for name, outer in read.items() if outer in constants}
 
 
 def _differing_layers(
@@ -216,26 +216,26 @@ def _differing_layers(
     for node in inner.nodes:
         layer = _layer(uses, node)
         ran = values.filter_scales(node.name) if layer is not None else None
-        own = layer.steps(weights) if layer is not None else torch.empty(0)
-        if layer is None or ran is None or ran.shape != own.shape:
+        expected = layer.steps(weights) if layer is not None else torch.empty(0)
+        if layer is None or ran is None or ran.shape != expected.shape:
             continue
         other = torch.from_numpy(ran.astype(np.float64)).nan_to_num(0.0, 0.0, 0.0)
         bias, counts = weights.get(layer.bias), values.bias_counts(node.name)
         if bias is not None and counts is not None and counts.size == bias.numel():
             step = (values.grid(layer.given) or (layer.of_input,))[0] * other
             numbers, plain = torch.from_numpy(counts.astype(np.float64)), bias.detach().double().reshape(-1)
-            same = _are_counts(numbers, plain / step) | _are_counts(numbers, plain / (layer.of_input * own))
+            same = _are_counts(numbers, plain / step) | _are_counts(numbers, plain / (layer.of_input * expected))
             if not same.all():
                 numbers = torch.where(same, plain, numbers * step)
                 yield _difference(names[layer.bias], instruction, bias, numbers)
-        other = torch.where((other - own).abs() <= _SAME * own, own, other)
-        if not torch.equal(other, own):
+        other = torch.where((other - expected).abs() <= _SAME * expected, expected, other)
+        if not torch.equal(other, expected):
             held, weight = layer.of_weight, names.get(layer.weight, "the weight")
             name = names[held] if isinstance(held, str) else f"the scale of {weight}"
-            item = _difference(name, instruction, own, other)
+            difference = _difference(name, instruction, expected, other)
             counted = names.get(layer.bias, weight if isinstance(held, str) else "")
             steps = f", in whose steps {counted} is counted" if counted else ""
-            yield replace(item, change=f"{item.change or name}{steps}", is_grid=True)
+            yield replace(difference, change=f"{difference.change or name}{steps}", is_grid=True)
 
 
 def _are_counts(numbers: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
@@ -254,15 +254,15 @@ def _differing_grids(
             continue
         maker = makers.get(converted(makers[name]) if name in makers else name)
         label = given.get(name, name) if maker is None else row_name("inner", maker.target, maker.origin, maker.module)
-        own, other = (
+        expected, other = (
             torch.tensor([scale], dtype=torch.float64).nan_to_num(0.0, 0.0, 0.0) for scale in (grid.scale, ran[0])
         )
-        item = _difference(f"the scale of {label}", instruction, own, other)
-        changes = [item.change or f"{item.name} differs"] if item.rel_l2 > _SAME else []
+        difference = _difference(f"the scale of {label}", instruction, expected, other)
+        changes = [difference.change or f"{difference.name} differs"] if difference.rel_l2 > _SAME else []
         if ran[1] != grid.zero_point:
             changes.append(f"the zero point of {label} is {ran[1]} instead of {grid.zero_point}".replace("-", "−"))
         if changes:
-            yield replace(item, name=label, change=" and ".join(changes), is_grid=True)
+            yield replace(difference, name=label, change=" and ".join(changes), is_grid=True)
 
 
 def constants_of(
@@ -274,7 +274,7 @@ def constants_of(
     method: str,
 ) -> list[dict[str, Any]]:
     blobs = _Blobs(program, method, graph) if program is not None else None
-    names, differences = constant_names(graph), {item.name: item for item in differing}
+    names, differences = constant_names(graph), {difference.name: difference for difference in differing}
     uses = {use.item.target: use for use in _uses(graph, -1) if use.instruction == instruction}
     rows = []
     for target, use in uses.items():
@@ -304,8 +304,8 @@ def constants_of(
 
 
 def _difference(name: str, instruction: int, tensor: torch.Tensor, other: torch.Tensor) -> Difference:
-    own = _numbers(stored(tensor), tensor)
-    error, norm = other - own, float(own.norm())
+    expected = _numbers(stored(tensor), tensor)
+    error, norm = other - expected, float(expected.norm())
     return Difference(
         name,
         instruction,
@@ -313,18 +313,18 @@ def _difference(name: str, instruction: int, tensor: torch.Tensor, other: torch.
         int((error != 0).sum()),
         float(error.norm()) / norm if norm else np.inf,
         float(error.abs().max()),
-        describe_change(name, own.reshape(tensor.shape), other.reshape(tensor.shape)),
+        describe_change(name, expected.reshape(tensor.shape), other.reshape(tensor.shape)),
     )
 
 
 def _uses(graph: Graph, instruction: int) -> Iterator[_Use]:
     uses = Uses(graph)
-    computed = {item.name for item in graph.inputs if item.kind != "constant"}
+    computed = {placeholder.name for placeholder in graph.inputs if placeholder.kind != "constant"}
     for node in graph.nodes:
         if not computed.isdisjoint(node.reads()):
             computed.add(node.name)
     quantized = any(is_conversion(node) for node in graph.nodes)
-    constants = {item.name: item for item in graph.inputs if item.kind == "constant"}
+    constants = {placeholder.name: placeholder for placeholder in graph.inputs if placeholder.kind == "constant"}
     for node in graph.nodes:
         at = node.instruction if node.instruction >= 0 else instruction
         for name in node.subgraphs:
@@ -353,15 +353,15 @@ def _layer(uses: Uses, node: Node) -> _Layer | None:
         read.append(converted(maker) if maker is not None else "")
     if not isinstance(steps[0], float) or not isinstance(steps[1], (float, str)):
         return None
-    own = targets.get(bias.name, "") if isinstance(bias, Ref) else ""
-    return _Layer(read[0], targets.get(read[1], ""), own, steps[0], steps[1])
+    bias_target = targets.get(bias.name, "") if isinstance(bias, Ref) else ""
+    return _Layer(read[0], targets.get(read[1], ""), bias_target, steps[0], steps[1])
 
 
-def _is_plain(uses: Uses, node: Node, item: Input, computed: set[str]) -> bool:
+def _is_plain(uses: Uses, node: Node, constant: Input, computed: set[str]) -> bool:
     if not uses.graph.backend_id:
         return True
     if is_dequantize(node):
-        return converted(node) == item.name
+        return converted(node) == constant.name
     kind = node.target.partition(".")[2].partition(".")[0]
     after = uses.users.get(node.name, [])
     if only_moves(node):
@@ -369,8 +369,8 @@ def _is_plain(uses: Uses, node: Node, item: Input, computed: set[str]) -> bool:
     return kind in _FOLDING and node.name in computed and not any("batch_norm" in user.target for user in after)
 
 
-def _is_bias(item: Input) -> bool:
-    return item.meta is not None and len(item.meta.shape) == 1 and item.meta.dtype.startswith("float")
+def _is_bias(constant: Input) -> bool:
+    return constant.meta is not None and len(constant.meta.shape) == 1 and constant.meta.dtype.startswith("float")
 
 
 class _Blobs:
@@ -432,8 +432,8 @@ class _Blobs:
             return None
         same = self._by_size.get(_size(tensor, anyhow=anyhow), ())
         free = [at for at in same if at not in self._taken][:_MOST_TRIALS]
-        own = _numbers(stored(tensor), tensor)
-        norm, best, nearest = float(own.norm()), _ALIKE, None
+        wanted = _numbers(stored(tensor), tensor)
+        norm, best, nearest = float(wanted.norm()), _ALIKE, None
         for like, order, content in self._layouts(tensor) if free else ():
             expected = _numbers(content, tensor)
             for at in (at for at in free if anyhow or self._has_order(at, order)):
@@ -442,9 +442,9 @@ class _Blobs:
                 if rel < best:
                     best, nearest = rel, _in_order(numbers, like, order)
         if nearest is None:
-            several = tells(own)
+            several = tells(wanted)
             others = (_numbers(self._datas[at], tensor) for at in free if several)
-            nearest = next((other for other in others if same_values(other.numpy(), own.numpy())), None)
+            nearest = next((other for other in others if same_values(other.numpy(), wanted.numpy())), None)
         return nearest
 
 

@@ -91,8 +91,8 @@ class _Executions:
 
     def end(self, outputs: Sequence[list[Any]]) -> list[ExecutionGaps]:
         instructions = [node.instruction for node in self._graph.walk() if node.instruction >= 0]
-        for lane, own in zip(self._lanes, outputs, strict=True):
-            lane.result.reference_outputs, lane.result.runtime_outputs = own, lane.log.outputs()
+        for lane, reference_outputs in zip(self._lanes, outputs, strict=True):
+            lane.result.reference_outputs, lane.result.runtime_outputs = reference_outputs, lane.log.outputs()
             _widen_outputs(lane.result, self._graph, lane.steps)
             _explain_missing(lane.result, instructions)
         return [lane.result for lane in self._lanes]
@@ -169,11 +169,11 @@ class _Unpaired:
         return [node for node in nodes if not (self._graph.backend_id and is_conversion(node))]
 
     def among(self, nodes: Sequence[Node], last: int) -> list[int]:
-        own = {node.name for node in nodes}
+        names = {node.name for node in nodes}
         first = last
         for node in nodes:
             reads = node.reads()
-            if node.instruction < 0 and own.isdisjoint(reads):
+            if node.instruction < 0 and names.isdisjoint(reads):
                 first = min(first, max((self._makers[name] for name in reads if name in self._makers), default=-1))
         return [at for at in self._instructions if first < at < last]
 
@@ -191,7 +191,7 @@ def _add(
     before = len(result.gaps)
     for output, (logged, expected) in enumerate(zip(runtime, references, strict=True)):
         step = value.steps[output] if value.steps else None
-        own = locals_[output] if output < len(locals_) else None
+        local = locals_[output] if output < len(locals_) else None
         meta = node.outputs[output] if output < len(node.outputs) else None
         scale = step or (meta.scale if meta is not None else None)
         if value.unpaired:
@@ -203,9 +203,9 @@ def _add(
         if gap is not None and introduced and not step and _chosen_before(value):
             gap.introduced_problem = _CHOSEN
         elif gap is not None and introduced:
-            if own is expected and not gap.unpaired:
+            if local is expected and not gap.unpaired:
                 gap.inherit()
-            elif add_introduced(result, gap, own, scale):
+            elif add_introduced(result, gap, local, scale):
                 gap.introduced_problem = value.problem
         if gap is not None:
             gap.note = "; ".join(filter(None, (_note(value, step), gap.note)))

@@ -101,8 +101,8 @@ def _described(graph: Graph, gaps: Sequence[Gap]) -> dict[str, Any]:
 
 
 def metric_columns(rows: Sequence[dict[str, float] | None], custom: Sequence[str]) -> dict[str, Any]:
-    own, unknown = itemgetter(*BUILT_IN), (NAN,) * len(BUILT_IN)
-    values = np.array([own(row) if row is not None else unknown for row in rows], float)
+    built_in, unknown = itemgetter(*BUILT_IN), (NAN,) * len(BUILT_IN)
+    values = np.array([built_in(row) if row is not None else unknown for row in rows], float)
     values = values.reshape(len(rows), len(BUILT_IN)).T.copy()
     return dict(zip(BUILT_IN, values, strict=True)) | {
         name: np.array([row.get(name, NAN) if row is not None else NAN for row in rows], float) for name in custom
@@ -120,8 +120,8 @@ def nonfinite_columns(gaps: Sequence[Gap]) -> dict[str, Any]:
 
 def _columns(custom: Sequence[str]) -> list[str]:
     total, introduced = COLUMNS.index("noise"), COLUMNS.index("introduced_noise")
-    own = [f"introduced_{name}" for name in custom]
-    return [*COLUMNS[:total], *custom, *COLUMNS[total:introduced], *own, *COLUMNS[introduced:]]
+    custom_introduced = [f"introduced_{name}" for name in custom]
+    return [*COLUMNS[:total], *custom, *COLUMNS[total:introduced], *custom_introduced, *COLUMNS[introduced:]]
 
 
 _NO_ELEMENTS: Final = "its values have no elements"
@@ -140,12 +140,12 @@ def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, ExecutionGaps]])
     for _, _, comparison in runs:
         known = dict.fromkeys(comparison.empty, EMPTY) | dict.fromkeys(comparison.grouped, GROUPED)
         known |= {gap.instruction: COMPARED for gap in comparison.gaps if gap.status != NOT_COMPARED}
-        own = [known.get(node.instruction, NOT_COMPARED) for node in nodes]
+        of_run = [known.get(node.instruction, NOT_COMPARED) for node in nodes]
         why = {gap.instruction: gap.reason for gap in comparison.gaps if gap.status == NOT_COMPARED}
         why |= comparison.reasons
         told = [why.get(node.instruction, "") for node in nodes]
-        statuses += own
-        reasons += [_NO_ELEMENTS if status == EMPTY else reason for status, reason in zip(own, told, strict=True)]
+        statuses += of_run
+        reasons += [_NO_ELEMENTS if status == EMPTY else reason for status, reason in zip(of_run, told, strict=True)]
     columns: dict[str, Any] = {
         "event_block": np.repeat(np.array([block for block, _, _ in runs], np.int64), len(nodes)),
         "instruction": np.tile(np.array([node.instruction for node in nodes], np.int64), len(runs)),

@@ -120,7 +120,7 @@ class _Otherwise:
     ) -> Any:
         if id(node) not in self._places:
             return call(node.target, args, kwargs)
-        whole = [item.whole() if isinstance(item, Quantized) else item for item in args]
+        whole = [argument.whole() if isinstance(argument, Quantized) else argument for argument in args]
         named = {name: item.whole() if isinstance(item, Quantized) else item for name, item in kwargs.items()}
         return self._compute(call, node, whole, named)
 
@@ -207,7 +207,7 @@ def hypotheses(graph: Graph, nodes: Sequence[Node]) -> Iterator[Hypothesis]:
         if operator is not None and not is_conversion(node) and not draws(node):
             for order, text, compute in (*_arguments(operator, node), *_operands(operator, node)):
                 by_text.setdefault((order, node.target, text), (set(), compute))[0].add(id(node))
-    for (_, target, text), (places, compute) in sorted(by_text.items(), key=lambda item: item[0][0]):
+    for (_, target, text), (places, compute) in sorted(by_text.items(), key=lambda pair: pair[0][0]):
         yield Hypothesis(SETTING, f"The values fit {short_operator(target)} {text}", frozenset(places), compute)
     yield from _rearranged_weights(graph, nodes)
 
@@ -274,7 +274,7 @@ def _in_half(
         names[0] = "bias"
     kept = "" if adding else "bias"
     given = [a if name == kept else map_arg(a, rounded) for name, a in itertools.zip_longest(names[: len(args)], args)]
-    named = {name: item if name == kept else map_arg(item, rounded) for name, item in kwargs.items()}
+    named = {name: argument if name == kept else map_arg(argument, rounded) for name, argument in kwargs.items()}
     result = call(node.target, given, named)
     return map_arg(result, rounded) if stored else result
 
@@ -346,14 +346,14 @@ def _with(change: Mapping[str, Any], call: Call, node: Node, args: Sequence[Any]
 def _operands(operator: Operator, node: Node) -> Iterator[tuple[int, str, Compute]]:
     for place, argument in enumerate(operator.schema.arguments[: len(node.args)]):
         given = node.args[place]
-        if isinstance(given, (list, tuple)) and len(given) > 1 and all(isinstance(item, Ref) for item in given):
+        if isinstance(given, (list, tuple)) and len(given) > 1 and all(isinstance(operand, Ref) for operand in given):
             straight = tuple(range(len(given)))
             orders = list(itertools.permutations(straight))[1:] if len(given) <= 3 else [straight[::-1]]
             orders += [(*range(i), i + 1, i, *range(i + 2, len(given))) for i in straight[:-1] if len(given) > 3]
             for order in orders:
                 yield 1, f"with its {argument.name} in the order {order}", partial(_in_order, place, order)
         following = node.args[place + 1 : place + 2]
-        if following and all(isinstance(item, (Ref, int, float)) for item in (given, *following)):
+        if following and all(isinstance(operand, (Ref, int, float)) for operand in (given, *following)):
             names = argument.name, operator.names[place + 1]
             if isinstance(following[0], Ref) or isinstance(given, Ref):
                 yield 1, f"with {names[0]} and {names[1]} swapped", partial(_swapped, place)
@@ -362,8 +362,8 @@ def _operands(operator: Operator, node: Node) -> Iterator[tuple[int, str, Comput
 def _in_order(
     place: int, order: Sequence[int], call: Call, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    own = [args[place][at] for at in order]
-    return call(node.target, [*args[:place], own, *args[place + 1 :]], kwargs)
+    reordered = [args[place][at] for at in order]
+    return call(node.target, [*args[:place], reordered, *args[place + 1 :]], kwargs)
 
 
 def _swapped(place: int, call: Call, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -393,7 +393,7 @@ class _StoredWeight:
 
 
 def _weights(graph: Graph, node: Node) -> list[_StoredWeight]:
-    constants = {item.name: item for item in graph.inputs if item.kind == "constant"}
+    constants = {placeholder.name: placeholder for placeholder in graph.inputs if placeholder.kind == "constant"}
     names = constant_names(graph)
     makers = {other.name: other for other in graph.nodes}
     weights = []
@@ -402,8 +402,8 @@ def _weights(graph: Graph, node: Node) -> list[_StoredWeight]:
         while name in makers and (is_dequantize(makers[name]) or only_moves(makers[name])):
             name = next(iter(makers[name].reads()), "")
         if name in constants:
-            item = constants[name]
-            weights.append(_StoredWeight(names[item.target], place, item.meta))
+            placeholder = constants[name]
+            weights.append(_StoredWeight(names[placeholder.target], place, placeholder.meta))
     return weights
 
 
@@ -473,7 +473,7 @@ class _FittedWeight:
         value, gap = self._value(changed), self._gap
         if not text or value.shape != gap.runtime.shape:
             return None
-        r, q, p = (item.double().reshape(-1) for item in (self._plain, gap.runtime, value))
+        r, q, p = (tensor.double().reshape(-1) for tensor in (self._plain, gap.runtime, value))
         score = adjusted(float(((q - p) ** 2).sum()), float(((q - r) ** 2).sum()), q.numel(), parameters)
         return explaining(WEIGHTS, score, text) if score >= _SURE else None
 
@@ -484,17 +484,17 @@ class _FittedWeight:
             size = self.before.shape[axis]
             if y.shape[along] != size or size < 2 or not self._makes(axis, along):
                 continue
-            rows, runs = (item.movedim(along, 0).reshape(size, -1).numpy() for item in (y, z))
-            own = np.einsum("ij,ij->i", rows, rows)
-            if rows.shape[1] < FEWEST_EACH or not own.all():
+            rows, runs = (tensor.movedim(along, 0).reshape(size, -1).numpy() for tensor in (y, z))
+            squares = np.einsum("ij,ij->i", rows, rows)
+            if rows.shape[1] < FEWEST_EACH or not squares.all():
                 return
             products = runs @ rows.T
-            norms = np.sqrt(np.outer(np.maximum(np.einsum("ij,ij->i", runs, runs), 1e-300), own))
+            norms = np.sqrt(np.outer(np.maximum(np.einsum("ij,ij->i", runs, runs), 1e-300), squares))
             alike = np.abs(products) / norms
             source, straight = alike.argmax(1), np.arange(size)
             source = np.where(np.diag(alike) >= alike.max(1) - _ALIKE, straight, source)
-            factors = products[straight, source] / own[source]
-            error = np.sqrt(np.square(runs - factors[:, None] * rows[source]).sum(1) / own[source] / rows.shape[1])
+            factors = products[straight, source] / squares[source]
+            error = np.sqrt(np.square(runs - factors[:, None] * rows[source]).sum(1) / squares[source] / rows.shape[1])
             near = np.abs(factors - 1) <= np.maximum(3 * error, _ALIKE)
             factors = np.where(near, 1.0, factors)
             simple = np.isin(np.round(factors, 3), (-1, 0, 1)) & (np.abs(factors - np.round(factors)) < 3 * _ALIKE)

@@ -68,13 +68,13 @@ class InLanes:
                 self._go_on_with(self._plain)
                 self.states = before
                 return compare(self._plain)
-        for item in comparisons:
-            item.samples = self._samples
+        for comparison in comparisons:
+            comparison.samples = self._samples
         return comparisons
 
-    def settle(self, item: ExecutionGaps) -> None:
+    def settle(self, comparison: ExecutionGaps) -> None:
         """Judge the total gaps of an execution as far as noise is known; where this is enough, measure no more."""
-        self._earlier.settle(item)
+        self._earlier.settle(comparison)
         if isinstance(self.evaluator, Lanes) and self._earlier.is_enough:
             states = self.states
             self._go_on_with(self._plain)

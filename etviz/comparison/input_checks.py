@@ -51,7 +51,7 @@ class Entrance:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self._users = {item.name: item for item in graph.user_inputs()}
+        self._users = {placeholder.name: placeholder for placeholder in graph.user_inputs()}
 
     @cached_property
     def _reading(self) -> list[tuple[Node, frozenset[str]]]:
@@ -105,7 +105,7 @@ class Entrance:
 
     def has_other_sizes(self, comparison: ExecutionGaps) -> bool:
         """True if a shape is not the reference's, and the program says that it follows from the inputs' sizes."""
-        shapes = (item.meta.shape for item in self._users.values() if item.meta is not None)
+        shapes = (placeholder.meta.shape for placeholder in self._users.values() if placeholder.meta is not None)
         symbols = {name for shape in shapes for size in shape for name in _SYMBOL.findall(str(size))}
         return any(gap.status == DIFFERENT and _follows(gap, symbols) for gap in comparison.gaps)
 
@@ -131,7 +131,7 @@ class Entrance:
         if inputs.index < 0:
             return inputs.known
         outputs = zip(comparison.reference_outputs, comparison.runtime_outputs, strict=False)
-        if any(_differ_in_shape(own, logged) for own, logged in outputs):
+        if any(_differ_in_shape(expected, logged) for expected, logged in outputs):
             return False
         readers = self._readers_in(comparison)
         agrees = {gap.instruction: gap.status == COMPARED for gap in comparison.gaps if gap.instruction in readers}
@@ -141,8 +141,8 @@ class Entrance:
         for name in self._users.keys() - inputs.logged:
             reading = [node.instruction for node, reads in self._reading if name in reads]
             reading = reading if comparison.readers is None else comparison.readers[name]
-            own = [agrees[at] for at in reading if at in agrees]
-            if not own or not all(own):
+            agreements = [agrees[at] for at in reading if at in agrees]
+            if not agreements or not all(agreements):
                 return False
         return inputs.known
 
@@ -170,14 +170,14 @@ class Entrance:
     def keeps_state(self, comparison: ExecutionGaps) -> bool:
         """True if readers of mutable buffers agree with the state that the method itself left."""
         readers = self._unknowing(comparison, "buffer")
-        own = [gap for gap in comparison.gaps if gap.instruction in readers]
-        return bool(own) and not any(gap.status == MISMATCH or _is_off(gap) for gap in own)
+        gaps = [gap for gap in comparison.gaps if gap.instruction in readers]
+        return bool(gaps) and not any(gap.status == MISMATCH or _is_off(gap) for gap in gaps)
 
     def _unknowing(self, comparison: ExecutionGaps, *kinds: str) -> set[int]:
         instructions = set[int]()
         if comparison.readers is not None:
             return instructions.union(*(comparison.followers[kind] for kind in kinds))
-        wrong = {item.name for item in self.graph.inputs if item.kind in kinds}
+        wrong = {placeholder.name for placeholder in self.graph.inputs if placeholder.kind in kinds}
         logged = {gap.instruction for gap in comparison.gaps}
         for node in self.graph.nodes:
             if wrong.isdisjoint(node.reads()):
@@ -219,20 +219,20 @@ def _is_off(gap: Gap) -> bool:
 def why_not(values: Sequence[Any], takes: Sequence[Input]) -> str:
     if len(values) != len(takes):
         return f"the program takes {len(takes)} inputs, found {len(values)}"
-    for item, value in zip(takes, values, strict=True):
-        if item.meta is None:
+    for placeholder, value in zip(takes, values, strict=True):
+        if placeholder.meta is None:
             continue
         if not isinstance(value, torch.Tensor):
-            return f"input {item.name} must be a tensor, found {type(value).__name__}"
+            return f"input {placeholder.name} must be a tensor, found {type(value).__name__}"
         shape, dtype = tuple(value.shape), str(value.dtype).removeprefix("torch.")
-        if len(shape) != len(item.meta.shape) or any(
-            a != b for a, b in zip(item.meta.shape, shape, strict=True) if isinstance(a, int)
+        if len(shape) != len(placeholder.meta.shape) or any(
+            a != b for a, b in zip(placeholder.meta.shape, shape, strict=True) if isinstance(a, int)
         ):
-            return f"input {item.name} must have the shape {tuple(item.meta.shape)}, found {shape}"
-        if dtype != item.meta.dtype:
-            return f"input {item.name} must be {item.meta.dtype}, found {dtype}"
+            return f"input {placeholder.name} must have the shape {tuple(placeholder.meta.shape)}, found {shape}"
+        if dtype != placeholder.meta.dtype:
+            return f"input {placeholder.name} must be {placeholder.meta.dtype}, found {dtype}"
         if value.layout is not torch.strided or value.device.type != "cpu":
-            return f"input {item.name} must be a dense tensor on the CPU"
+            return f"input {placeholder.name} must be a dense tensor on the CPU"
     return ""
 
 

@@ -115,9 +115,9 @@ def judge_totals(
     fresh
         Makes an evaluator of the reference in the initial state.
     """
-    samples = [item.samples for item in comparisons]
-    for item in comparisons:
-        item.samples = None
+    samples = [comparison.samples for comparison in comparisons]
+    for comparison in comparisons:
+        comparison.samples = None
     suspicious = [(run, gap) for run, item in enumerate(comparisons) for gap in item.gaps if _is_suspicious(gap)]
     differing = [run for run, item in enumerate(comparisons) if not _outputs_match(item, item.output_noise)]
     if not suspicious and not differing:
@@ -128,7 +128,7 @@ def judge_totals(
     places, different = _different(inputs) if evaluator.independent else (range(len(inputs)), inputs)
     known = _joined(samples, places)
     growth = {places[run]: Growth() for run in differing}
-    growth |= {at: own for at in growth if at in known and (own := known[at].growth) is not None}
+    growth |= {at: grown for at in growth if at in known and (grown := known[at].growth) is not None}
     values = [(places[run], gap.source[0], gap) for run, gap in suspicious]
     outputs = measure_totals(values, different, fresh, growth, known)
     if outputs is None:
@@ -136,9 +136,9 @@ def judge_totals(
     graph = evaluator.graph
     names = [out.name if isinstance(out, Ref) else "" for out in graph.outputs]
     for run in differing:
-        own = growth[places[run]]
-        comparisons[run].output_noise, comparisons[run].output_imposed = outputs[places[run]], own.imposed
-        comparisons[run].grows_at = [_growth(graph, own.stage(graph, name)) for name in names]
+        grown = growth[places[run]]
+        comparisons[run].output_noise, comparisons[run].output_imposed = outputs[places[run]], grown.imposed
+        comparisons[run].grows_at = [_growth(graph, grown.stage(graph, name)) for name in names]
 
 
 class EarlierNoise:
@@ -161,44 +161,44 @@ class EarlierNoise:
         self._first: list[ExecutionGaps] = []
         self._samples: Samples | None = None
 
-    def settle(self, item: ExecutionGaps) -> None:
+    def settle(self, comparison: ExecutionGaps) -> None:
         """Judge the total gaps that known noise explains; keep only the samples that are needed later."""
-        samples = item.samples
+        samples = comparison.samples
         if samples is None:
             if self.lacking is None:
-                self._explain(item)
+                self._explain(comparison)
             return
         if self.lacking is not None and samples is not self._samples:  # executions on the same inputs share them
-            self._learn(item, samples)
-        differ = not _outputs_match(item)
-        for gap in filter(_is_suspicious, item.gaps if not differ else ()):
+            self._learn(comparison, samples)
+        differ = not _outputs_match(comparison)
+        for gap in filter(_is_suspicious, comparison.gaps if not differ else ()):
             noise = samples.explained(gap.source, gap.metrics["rmse"])
             if noise is not None:
                 _set_total(gap, noise)
-        left = {gap.source for gap in item.gaps if _is_suspicious(gap)}
-        item.samples = samples.kept(left, outputs=differ)
+        left = {gap.source for gap in comparison.gaps if _is_suspicious(gap)}
+        comparison.samples = samples.kept(left, outputs=differ)
 
-    def _learn(self, item: ExecutionGaps, samples: Samples) -> None:
-        self._first.append(item)
+    def _learn(self, comparison: ExecutionGaps, samples: Samples) -> None:
+        self._first.append(comparison)
         self._samples = samples
-        for gap in item.gaps:
+        for gap in comparison.gaps:
             if not gap.unpaired and gap.source in samples.values:
                 _take(self._values, gap.source, samples.values[gap.source], _rounding(gap))
-        for at, (spreads, row) in enumerate(zip(samples.outputs, _output_rows(item), strict=False)):
+        for at, (spreads, row) in enumerate(zip(samples.outputs, _output_rows(comparison), strict=False)):
             _take(self._outputs, at, spreads, row["floor"])
         if len(self._first) == FIRST:
             self.lacking, self.is_enough = None, all(map(self._explains, self._first))
 
-    def _explain(self, item: ExecutionGaps) -> None:
-        for gap in filter(_is_suspicious, item.gaps):
+    def _explain(self, comparison: ExecutionGaps) -> None:
+        for gap in filter(_is_suspicious, comparison.gaps):
             if self._explains_gap(gap):
                 _set_total(gap, self._noise(gap), _EARLIER)
-        if not _outputs_match(item) and _outputs_match(item, noises := self._of_outputs(item)):
-            item.output_noise = noises
+        if not _outputs_match(comparison) and _outputs_match(comparison, noises := self._of_outputs(comparison)):
+            comparison.output_noise = noises
 
-    def _explains(self, item: ExecutionGaps) -> bool:
-        explained = all(map(self._explains_gap, filter(_is_suspicious, item.gaps)))
-        return explained and not _is_wrong(item) and _outputs_match(item, self._of_outputs(item))
+    def _explains(self, comparison: ExecutionGaps) -> bool:
+        explained = all(map(self._explains_gap, filter(_is_suspicious, comparison.gaps)))
+        return explained and not _is_wrong(comparison) and _outputs_match(comparison, self._of_outputs(comparison))
 
     def _explains_gap(self, gap: Gap) -> bool:
         return gap.metrics["rmse"] < THRESHOLD * self._noise(gap)
@@ -206,12 +206,12 @@ class EarlierNoise:
     def _noise(self, gap: Gap) -> Noise:
         return self._values.noise(gap.source, _rounding(gap))
 
-    def _of_outputs(self, item: ExecutionGaps) -> list[Noise]:
-        return [self._outputs.noise(row["output"], row["floor"]) for row in _output_rows(item)]
+    def _of_outputs(self, comparison: ExecutionGaps) -> list[Noise]:
+        return [self._outputs.noise(row["output"], row["floor"]) for row in _output_rows(comparison)]
 
 
 def _take(multiples: Multiples[K], key: K, spreads: Sequence[Spread], rounding: float) -> None:
-    spread = max(spreads, key=lambda item: item.rms)
+    spread = max(spreads, key=lambda each: each.rms)
     if key not in multiples.independent:
         multiples.independent[key] = spread.independent
     multiples.add(key, spread.rms if spread.samples else NAN, rounding)
@@ -223,10 +223,10 @@ def _rounding(gap: Gap) -> float:
 
 def _joined(samples: Sequence[Samples | None], places: Sequence[int]) -> dict[int, Samples]:
     joined: dict[int, Samples] = {}
-    for own, at in zip(samples, places, strict=True):
-        if own is None:
+    for run_samples, at in zip(samples, places, strict=True):
+        if run_samples is None:
             return {}
-        joined[at] = joined[at].joined(own) if at in joined else own
+        joined[at] = joined[at].joined(run_samples) if at in joined else run_samples
     return joined
 
 
@@ -268,7 +268,7 @@ def measure_totals(
             gap.add_note(f"{_FAILED}{error}")
         return None
     _set_totals(values, noise)
-    left = [item for item in values if _is_suspicious(item[2])]
+    left = [asked for asked in values if _is_suspicious(asked[2])]
     if left and quantizes(fresh().graph):  # one flip of a rare tie may be all of an error
         with suppress(EtvizError):  # an index may leave its range: then what was measured stands
             noise, others = total_noise(fresh, inputs, [(run, name) for run, name, _ in left], ties=True)
@@ -304,38 +304,40 @@ class KnownNoise:
         """Measure all values of some executions, one by one; an execution that can't be evaluated is left out."""
         values: Multiples[tuple[str, int]] = Multiples()
         outputs: Multiples[int] = Multiples()
-        for item, given in zip(comparisons, inputs, strict=True):
-            gaps = [gap for gap in item.gaps if not gap.unpaired]
+        for comparison, given in zip(comparisons, inputs, strict=True):
+            gaps = [gap for gap in comparison.gaps if not gap.unpaired]
             try:
-                noise, (own,) = total_noise(fresh, [given], [(0, gap.source[0]) for gap in gaps])
+                noise, (output_noise,) = total_noise(fresh, [given], [(0, gap.source[0]) for gap in gaps])
             except EtvizError:
                 continue
             for gap in gaps:
                 values.add(gap.source, noise.get((0, *gap.source), NAN), _rounding(gap))
-            for at, row in enumerate(_output_rows(item)):
-                outputs.add(at, own[at] if at < len(own) else NAN, row["floor"])
+            for at, row in enumerate(_output_rows(comparison)):
+                outputs.add(at, output_noise[at] if at < len(output_noise) else NAN, row["floor"])
         return cls(values.known(), outputs.known())
 
     def judge(
         self, comparisons: Sequence[ExecutionGaps], inputs: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]
     ) -> None:
         """As `judge_totals`, one execution after another; what is not known is measured."""
-        for item, given in zip(comparisons, inputs, strict=True):
-            suspicious = [gap for gap in item.gaps if _is_suspicious(gap)]
-            rows = _output_rows(item)
-            differ = not _outputs_match(item)
+        for comparison, given in zip(comparisons, inputs, strict=True):
+            suspicious = [gap for gap in comparison.gaps if _is_suspicious(gap)]
+            rows = _output_rows(comparison)
+            differ = not _outputs_match(comparison)
             if not all(gap.source in self.values for gap in suspicious) or (differ and len(rows) != len(self.outputs)):
-                judge_totals([item], [given], fresh)
+                judge_totals([comparison], [given], fresh)
                 continue
             for gap in suspicious:
                 gap.set_noise(Noise(self.values[gap.source] * _rounding(gap), MEASURED))
             if differ:
-                item.output_noise = [Noise(self.outputs[at] * row["floor"], MEASURED) for at, row in enumerate(rows)]
+                comparison.output_noise = [
+                    Noise(self.outputs[at] * row["floor"], MEASURED) for at, row in enumerate(rows)
+                ]
 
 
-def is_doubtful(item: ExecutionGaps) -> bool:
+def is_doubtful(comparison: ExecutionGaps) -> bool:
     """True if the lower bound of its noise does not explain a total gap or a final output of an execution."""
-    return any(map(_is_suspicious, item.gaps)) or not _outputs_match(item)
+    return any(map(_is_suspicious, comparison.gaps)) or not _outputs_match(comparison)
 
 
 def _growth(graph: Graph, stage: tuple[Node, float] | None) -> str:
@@ -351,18 +353,18 @@ def _is_suspicious(gap: Gap) -> bool:
     return not gap.unpaired and gap.is_suspicious(introduced=False)
 
 
-def is_calm(item: ExecutionGaps) -> bool:
+def is_calm(comparison: ExecutionGaps) -> bool:
     """True if there is nothing to blame an operator for."""
-    return not _is_wrong(item) and not any(map(_is_suspicious, item.gaps)) and _outputs_match(item)
+    return not _is_wrong(comparison) and not any(map(_is_suspicious, comparison.gaps)) and _outputs_match(comparison)
 
 
-def _is_wrong(item: ExecutionGaps) -> bool:
-    return any(gap.status in WRONG or gap.uncounted or gap.is_suspicious(introduced=True) for gap in item.gaps)
+def _is_wrong(comparison: ExecutionGaps) -> bool:
+    return any(gap.status in WRONG or gap.uncounted or gap.is_suspicious(introduced=True) for gap in comparison.gaps)
 
 
-def _outputs_match(item: ExecutionGaps, noises: Sequence[Noise] = ()) -> bool:
-    return all(row.get("matches", True) is not False for row in _output_rows(item, noises))
+def _outputs_match(comparison: ExecutionGaps, noises: Sequence[Noise] = ()) -> bool:
+    return all(row.get("matches", True) is not False for row in _output_rows(comparison, noises))
 
 
-def _output_rows(item: ExecutionGaps, noises: Sequence[Noise] = ()) -> list[dict[str, Any]]:
-    return compare_outputs(item.reference_outputs, item.runtime_outputs, item.output_scales, noises)
+def _output_rows(comparison: ExecutionGaps, noises: Sequence[Noise] = ()) -> list[dict[str, Any]]:
+    return compare_outputs(comparison.reference_outputs, comparison.runtime_outputs, comparison.output_scales, noises)

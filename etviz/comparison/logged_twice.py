@@ -29,10 +29,10 @@ class LoggedTwice:
     def __init__(self, graph: Graph) -> None:
         self._delegates = [node for node in graph.nodes if node.target == "delegate"]
         uses = Uses(graph) if self._delegates else None
-        changed = {item.name for item in graph.inputs if item.kind == "buffer"}
+        changed = {placeholder.name for placeholder in graph.inputs if placeholder.kind == "buffer"}
         self._makers: dict[str, tuple[Node, int]] = {}
         for node in self._delegates:
-            for name in (item.name for item in node.args if isinstance(item, Ref)):
+            for name in (argument.name for argument in node.args if isinstance(argument, Ref)):
                 operator, output = uses.value(name) if uses is not None else ("", 0)
                 maker = uses.nodes.get(operator) if uses is not None else None
                 if maker is not None and operator not in changed:

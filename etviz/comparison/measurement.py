@@ -81,8 +81,8 @@ def add_gap(
         result.reasons[node.instruction] = reason
         return None
     sums, metrics = measure(reference, runtime, scale)
-    own, problems = result.custom.measure(reference, runtime, node.handles)
-    metrics |= own
+    custom, problems = result.custom.measure(reference, runtime, node.handles)
+    metrics |= custom
     gap = Gap(node.instruction, output, node, runtime, result.keeper.keep(reference), sums, metrics, result.run)
     gap.pairing, gap.scale, gap.source = pairing, scale, (node.name, output)
     if sums.mismatched:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 class NonFinite:
     def __init__(self, graph: Graph, inputs: Sequence[Any]) -> None:
-        names = [item.name for item in graph.user_inputs()]
+        names = [placeholder.name for placeholder in graph.user_inputs()]
         given = dict(zip(names, inputs, strict=False))
         self._has = {name: [True] for name, value in given.items() if has_nonfinite(value)}
         self.inputs = tuple(self._has)

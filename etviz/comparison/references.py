@@ -49,9 +49,9 @@ def reference_values(replay: Replay) -> dict[tuple[int, int, int], torch.Tensor]
         for run, execution in enumerate(replay.executions):
 
             def keep(node: Node, value: Value, run: int = run) -> None:
-                for output, item in enumerate(flat_values(value.reference) if node.instruction >= 0 else ()):
-                    if isinstance(item, torch.Tensor):
-                        tensors[run, node.instruction, output] = file.put(item)
+                for output, computed in enumerate(flat_values(value.reference) if node.instruction >= 0 else ()):
+                    if isinstance(computed, torch.Tensor):
+                        tensors[run, node.instruction, output] = file.put(computed)
 
             evaluator.run(execution.inputs, keep)
     return tensors

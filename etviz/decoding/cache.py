@@ -170,20 +170,20 @@ def _entries(
 ) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS[3:-1]}
     axis, heads = slots.axis or 0, slots.heads
-    for slot, (call, position) in sorted(slots.written().items(), key=lambda item: item[1]):
+    for slot, (call, position) in sorted(slots.written().items(), key=lambda pair: pair[1]):
         for head in range(reference.shape[heads] if heads is not None else 1):
             place: list[Any] = [slice(None)] * reference.ndim
             place[axis] = slot
             if heads is not None:
                 place[heads] = head
-            own, given = reference[tuple(place)], runtime[tuple(place)]
-            difference = torch.where(own == given, 0.0, given - own)
+            expected, given = reference[tuple(place)], runtime[tuple(place)]
+            difference = torch.where(expected == given, 0.0, given - expected)
             granted = noise.of(tuple(place))
             wrong = [at for at, error in enumerate(errors) if float(error[slot, head]) >= THRESHOLD * granted]
             row = {
                 **{"head": head, "position": position, "slot": slot, "step": call},
                 **{"rmse": float(difference.square().mean().sqrt()), "max_abs": float(difference.abs().max())},
-                **{"reference_rms": float(own.square().mean().sqrt()), "noise": granted},
+                **{"reference_rms": float(expected.square().mean().sqrt()), "noise": granted},
                 "since": next((at for at in wrong if at >= call), None),
             }
             for name, value in row.items():

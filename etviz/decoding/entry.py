@@ -116,13 +116,13 @@ def decode(
     folder = Scratch()
     given = (driver, Path(folder.name), method, strict, timeout, lowering, encoder, sources)
     session = open_session(program, ids, steps, *given)
-    own = None if reference is None else _logits_function(reference)
+    logits_of = None if reference is None else _logits_function(reference)
     items = []
     for number, prompt in enumerate(tqdm(ids, desc="etviz", unit="prompt", leave=False)):
-        decoded = decode_one(session, number, prompt, steps, prefill, own)
+        decoded = decode_one(session, number, prompt, steps, prefill, logits_of)
         decoded = decoded if base is None else against(decoded, base, number)
         items.append(decoded if forced else _until_flip(decoded))
-    run = Decode(session, items, words, folder, own=own, foreign=own is not None or base is not None)
+    run = Decode(session, items, words, folder, own=logits_of, foreign=logits_of is not None or base is not None)
     if noise:
         run.compute_noise()
     return run
@@ -143,7 +143,7 @@ def listed(prompts: Any) -> list[Any]:
     if isinstance(prompts, str) or hasattr(prompts, "flatten"):
         return [prompts]
     items = list(prompts) if isinstance(prompts, (list, tuple)) else [prompts]
-    if items and all(isinstance(item, int) for item in items):
+    if items and all(isinstance(token, int) for token in items):
         return [items]
     if not items:
         raise UsageError("prompts is empty; give a text or token ids")
@@ -173,7 +173,9 @@ def _from_folder(path: Path) -> Own:
 def _until_flip(decoded: Decoded) -> Decoded:
     differs = decoded.reference.argmax(1) != decoded.runtime.argmax(1)
     ends = [
-        at for at, item in enumerate(decoded.positions) if bool(differs[at]) and item.position + 1 >= decoded.prompted
+        at
+        for at, position in enumerate(decoded.positions)
+        if bool(differs[at]) and position.position + 1 >= decoded.prompted
     ]
     if not ends:
         return decoded

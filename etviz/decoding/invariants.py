@@ -375,10 +375,10 @@ def values_of(replay: Replay, calls: Sequence[Sequence[Any]], first: int) -> lis
         last: dict[str, list[Any]] = {}
 
         def seen(node: Any, value: Any, last: dict[str, list[Any]] = last) -> None:
-            for item in flat_values(getattr(value, "reference", value)):
-                if isinstance(item, torch.Tensor) and item.is_floating_point() and item.ndim > 1:
+            for tensor in flat_values(getattr(value, "reference", value)):
+                if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.ndim > 1:
                     last.pop(node.module or node.name, None)
-                    last[node.module or node.name] = [node.module or node.name, node.target, item.clone()]
+                    last[node.module or node.name] = [node.module or node.name, node.target, tensor.clone()]
 
         evaluator.run(inputs, seen, replay=False)
         if number >= first:

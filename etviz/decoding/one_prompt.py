@@ -25,22 +25,22 @@ def decode_one(
     prompt: Sequence[int],
     steps: int,
     prefill: int | None,
-    own: Own | None,
+    logits_of: Own | None,
     *,
     fed: Sequence[int] = (),
     stops: Collection[int] = (),
 ) -> Decoded:
     """`fed` are tokens after the prompt, in place of the reference's first ones; it chooses none after a stop."""
     driver, needed = session.drivers[number], len(prompt) + max(steps - 1, 0)
-    if own is not None and session.encoder is not None:
-        own = partial(_from_source, own, session.encoder.sources[number])
+    if logits_of is not None and session.encoder is not None:
+        logits_of = partial(_from_source, logits_of, session.encoder.sources[number])
     if driver.room is not None and needed > driver.room:
         raise UsageError(
             f"prompt {number} has {len(prompt)} tokens, and {steps} follow; the program has room for {driver.room}"
         )
     ids, waiting = [*prompt, *fed], list(driver.prefill(prompt, prefill))
     waiting += [driver.step(ids[: at + 1], at) for at in range(len(prompt), len(ids))]
-    writer = _Prompted(driver, ids, len(prompt) + steps, waiting, own, stops)
+    writer = _Prompted(driver, ids, len(prompt) + steps, waiting, logits_of, stops)
     try:
         peak = follow(session.replay, writer.ask)
     except PairingError as error:
@@ -51,11 +51,11 @@ def decode_one(
     positions = writer.positions()
     if not positions:
         raise UsageError(f"prompt {number} has one token; give steps=1 or more")
-    places = [(item.call, item.row) for item in positions]
+    places = [(position.call, position.row) for position in positions]
     expected = torch.stack([writer.outputs[call][row] for call, row in places])
-    if own is not None:
-        whole = _own(own, writer.ids, expected.shape[1])
-        expected = torch.stack([whole[item.position] for item in positions])
+    if logits_of is not None:
+        whole = _own(logits_of, writer.ids, expected.shape[1])
+        expected = torch.stack([whole[position.position] for position in positions])
     return Decoded(
         tuple(writer.ids),
         len(prompt),

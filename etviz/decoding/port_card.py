@@ -194,8 +194,8 @@ def port_card(
             inputs = (torch.tensor([ids]), {"input_pos": positions} if nested else positions)
             inputs = inputs if len(given) > 1 else (torch.tensor([ids]),)
         compared = parity(model, reference, inputs, reference_inputs=reference_inputs)
-        own = reference_inputs if reference_inputs is not None else torch.tensor([ids])
-        original = run(reference.eval(), Arguments.of(own, "reference_inputs"), only=()).output
+        original_inputs = reference_inputs if reference_inputs is not None else torch.tensor([ids])
+        original = run(reference.eval(), Arguments.of(original_inputs, "reference_inputs"), only=()).output
         stages = [_LogitStage("original", original.float().reshape(-1, original.shape[-1])[-len(ids) :])]
         stages.append(_LogitStage("eager", _eager(model, calls)))
         for name, logits, problem in stage_logits(session.replay, [flatten(call.inputs) for call in calls]):

@@ -192,7 +192,7 @@ class TokenTask:
         self, store: Store, subject: Subject, ids: Sequence[list[int]], executor: Executor | int | str | None
     ) -> None:
         each = [self.some([at]) for at in range(len(ids))]
-        contents = [_content(item, own) for item, own in zip(ids, each, strict=True)]
+        contents = [_content(item, task) for item, task in zip(ids, each, strict=True)]
         done = set(store.done())
         for at in done:
             check_same(store, at, {at: contents[at]} if at < len(ids) else {})

@@ -133,17 +133,17 @@ class Decode(Shown):
             def step(done: int, total: int) -> None:
                 bar.update(round(len(items) + done / total, 2) - bar.n)
 
-            for item in self.sequences:
-                calls = [flatten(call.inputs) for call in item.calls]
-                given = calls, item.runtime.shape[1], item.peak
-                noise = item.noise or noise_of_logits(self._session.replay, *given, step)
-                items.append(replace(item, noise=noise))
+            for decoded in self.sequences:
+                calls = [flatten(call.inputs) for call in decoded.calls]
+                given = calls, decoded.runtime.shape[1], decoded.peak
+                noise = decoded.noise or noise_of_logits(self._session.replay, *given, step)
+                items.append(replace(decoded, noise=noise))
         self.sequences = tuple(items)
         self.__dict__.pop("_steps", None)
 
     @cached_property
     def _steps(self) -> pd.DataFrame:
-        tables = [item.table(prompt, self._tokenizer) for prompt, item in enumerate(self.sequences)]
+        tables = [decoded.table(prompt, self._tokenizer) for prompt, decoded in enumerate(self.sequences)]
         return pd.concat(tables, ignore_index=True)
 
     @property
@@ -278,14 +278,14 @@ class Decode(Shown):
             return pd.Series(dtype="float64")
         divergences: list[float] = []
         for number, outputs in enumerate(outputs_of(replay, self._session.encoder.sources)):
-            driver, item = self._session.make(number, outputs), self.sequences[number]
+            driver, decoded = self._session.make(number, outputs), self.sequences[number]
             exact = logits_of_calls(
-                self._session.replay, [flatten(driver.call(call.ids, call.position).inputs) for call in item.calls]
+                self._session.replay, [flatten(driver.call(call.ids, call.position).inputs) for call in decoded.calls]
             )
-            rows = torch.stack([exact[place.call][place.row] for place in item.positions])
-            divergences += measures(rows, item.reference, [item.ids[place.position + 1] for place in item.positions])[
-                "kl"
-            ].tolist()
+            rows = torch.stack([exact[place.call][place.row] for place in decoded.positions])
+            divergences += measures(
+                rows, decoded.reference, [decoded.ids[place.position + 1] for place in decoded.positions]
+            )["kl"].tolist()
         return pd.Series(divergences, dtype="float64")
 
     def transcripts(
@@ -332,10 +332,10 @@ class Decode(Shown):
 
         Raises `UsageError` if it does not exist.
         """
-        for item in self.sequences:
-            if 0 <= row < len(item.positions):
-                return item.reference[row].clone(), item.runtime[row].clone()
-            row -= len(item.positions)
+        for decoded in self.sequences:
+            if 0 <= row < len(decoded.positions):
+                return decoded.reference[row].clone(), decoded.runtime[row].clone()
+            row -= len(decoded.positions)
         raise UsageError(f"steps has {len(self._steps)} rows, numbered from 0")
 
     def summary(self) -> str:
@@ -463,7 +463,7 @@ class Decode(Shown):
         direction = (runtime - reference).nan_to_num(0.0, 0.0, 0.0) if whole else margin
 
         def along(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
-            logits = next(item for item in outputs if item.is_floating_point() and item.ndim)
+            logits = next(output for output in outputs if output.is_floating_point() and output.ndim)
             return logits.reshape(-1, logits.shape[-1])[row].nan_to_num(0.0, 0.0, 0.0) @ direction.to(logits.dtype)
 
         run = 0 if self._session.driver.stateless else step
@@ -535,7 +535,7 @@ class Decode(Shown):
 
     def _compared(self, step: int, prompt: int) -> tuple[Decoded, int]:
         sequence = self._sequence(step, prompt)
-        places = [at for at, item in enumerate(sequence.positions) if item.call == step]
+        places = [at for at, position in enumerate(sequence.positions) if position.call == step]
         if not places:
             raise UsageError(f"step {step} of prompt {prompt} has no logits that were compared")
         return sequence, places[-1]

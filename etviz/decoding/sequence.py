@@ -54,11 +54,11 @@ class Decoded:
     noise: Sequence[Sequence[Sequence[float]]] = ()
 
     def table(self, prompt: int, tokenizer: Tokenizer) -> pd.DataFrame:
-        tokens = [self.ids[item.position + 1] for item in self.positions]
+        tokens = [self.ids[position.position + 1] for position in self.positions]
         table = pd.DataFrame(measures(self.reference, self.runtime, tokens))
         table["prompt"] = prompt
-        table["step"] = [item.call for item in self.positions]
-        table["position"] = [item.position for item in self.positions]
+        table["step"] = [position.call for position in self.positions]
+        table["position"] = [position.position for position in self.positions]
         table["token"] = tokens
         table["text"] = [tokenizer.text(token) for token in tokens]
         table["generated"] = table["position"] + 1 >= self.prompted
@@ -77,7 +77,7 @@ class Decoded:
     def noise_of_rows(self) -> tuple[list[float], list[float]]:
         if not self.noise:
             return [math.nan] * len(self.positions), [math.nan] * len(self.positions)
-        measured = [self.noise[item.call][item.row] for item in self.positions]
+        measured = [self.noise[position.call][position.row] for position in self.positions]
         rounding = self.rounding or [0.0] * len(measured)
         each = [math.hypot(one, step) for (one, _), step in zip(measured, rounding, strict=True)]
         pairs = [math.hypot(pair, math.sqrt(2) * step) for (_, pair), step in zip(measured, rounding, strict=True)]

@@ -48,7 +48,7 @@ def transcripts(
     session: Session,
     sequences: Sequence[Decoded],
     tokenizer: Tokenizer,
-    own: Own | None,
+    logits_of: Own | None,
     expected: Sequence[str] | None,
     stops: Collection[int],
     normalize: Callable[[str], str] | None,
@@ -68,7 +68,7 @@ def transcripts(
         if len(found.ids) == found.prompted:
             raise UsageError("there is no text that was generated; give decode more steps")
         reference = text(_ended(found.ids[found.prompted :], stops))
-        runtime = text(_runtime_ids(session, number, found, own, stops))
+        runtime = text(_runtime_ids(session, number, found, logits_of, stops))
         given = reference if expected is None else expected[number]
         wanted = " ".join((normalize(given) if normalize is not None and expected is not None else given).split())
         (before, words), (errors, _) = word_errors(wanted, reference), word_errors(wanted, runtime)
@@ -84,7 +84,9 @@ def _ended(ids: Sequence[int], stops: Collection[int]) -> list[int]:
     return list(ids[:end])
 
 
-def _runtime_ids(session: Session, number: int, decoded: Decoded, own: Own | None, stops: Collection[int]) -> list[int]:
+def _runtime_ids(
+    session: Session, number: int, decoded: Decoded, logits_of: Own | None, stops: Collection[int]
+) -> list[int]:
     """The tokens that the runtime prefers.
 
     The runtime runs the reference's draft in one execution. Its first other token begins the next draft.
@@ -93,7 +95,7 @@ def _runtime_ids(session: Session, number: int, decoded: Decoded, own: Own | Non
     ids: list[int] = list(prompt)
     while True:
         best = torch.nan_to_num(decoded.runtime, -torch.inf).argmax(1).tolist()
-        after = [(item.position + 1, token) for item, token in zip(decoded.positions, best, strict=True)]
+        after = [(position.position + 1, token) for position, token in zip(decoded.positions, best, strict=True)]
         flips = [(at, token) for at, token in after if at >= len(ids) and token != decoded.ids[at]]
         at, token = min(flips, default=(len(decoded.ids), -1))
         ids = [*decoded.ids[:at], *([token] if flips else [])]
@@ -101,4 +103,4 @@ def _runtime_ids(session: Session, number: int, decoded: Decoded, own: Own | Non
         if not flips or len(ids) == length or len(said) < len(ids) - len(prompt):
             return said
         fed = ids[len(prompt) :]
-        decoded = decode_one(session, number, prompt, length - len(prompt), size, own, fed=fed, stops=stops)
+        decoded = decode_one(session, number, prompt, length - len(prompt), size, logits_of, fed=fed, stops=stops)

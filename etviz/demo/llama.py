@@ -25,8 +25,8 @@ _LENGTH, _BATCH, _RATE = 64, 16, 8e-3
 @functools.cache
 def docstrings() -> str:
     modules = (argparse, json, logging, inspect, functools)
-    documented = [item for module in modules for item in [module, *vars(module).values()]]
-    text = "\n".join(sorted({inspect.getdoc(item) or "" for item in documented}))
+    documented = [member for module in modules for member in [module, *vars(module).values()]]
+    text = "\n".join(sorted({inspect.getdoc(member) or "" for member in documented}))
     return text.encode("ascii", "ignore").decode()
 
 

@@ -109,10 +109,10 @@ def steps(
     """
     plain = call(grids.without, args)
     own_steps = list(map(step, outputs, plain))
-    if any(_lies_on_grid(value, own) for value, own in zip(outputs, own_steps, strict=True)):
+    if any(_lies_on_grid(value, grid_step) for value, grid_step in zip(outputs, own_steps, strict=True)):
         others = map(step, call(grids.other, args), plain)
         pairs = zip(own_steps, others, strict=True)
-        own_steps = [max(own or 0.0, (other or 0.0) / OTHER) or None for own, other in pairs]
+        own_steps = [max(grid_step or 0.0, (other or 0.0) / OTHER) or None for grid_step, other in pairs]
     return own_steps
 
 
@@ -123,8 +123,8 @@ def step(value: Any, plain: Any) -> float | None:
     return math.sqrt(12.0) * error if math.isfinite(error) and error > 0 else None
 
 
-def _lies_on_grid(value: Any, own: float | None) -> bool:
+def _lies_on_grid(value: Any, grid_step: float | None) -> bool:
     """True if an output's unquantized values may lie on the grid."""
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
         return False
-    return (own or 0.0) <= _ON_GRID * value.double().square().mean().sqrt().item()
+    return (grid_step or 0.0) <= _ON_GRID * value.double().square().mean().sqrt().item()

@@ -216,8 +216,8 @@ class Evaluator(GraphInterpreter):
         return {**env, **self._found(self.runtime_state)}
 
     def _found(self, state: State) -> State:
-        own = {item.name: state[item.target] for item in self.graph.inputs if item.target in state}
-        return own | {name: state[key] for name, key in self._exchange.takes.items() if key in state}
+        by_name = {item.name: state[item.target] for item in self.graph.inputs if item.target in state}
+        return by_name | {name: state[key] for name, key in self._exchange.takes.items() if key in state}
 
     def end_second_lane(self, local: Mapping[str, Any]) -> None:
         self.runtime_state |= {target: self.look_up(local, Ref(name)) for target, name in self.graph.mutations.items()}
@@ -315,12 +315,12 @@ class Evaluator(GraphInterpreter):
                 continue
             values = [value, *self._beside(graph, node, others, value)] if others else [value]
             env[node.name] = value.reference
-            own = [item.local for item in values if item.local is not value.reference and item.local is not None]
-            own += [scope.perturbed.get(node.name)] if scope.perturbed is not None else []
-            sizes[node.name] = limits.add((value.reference, own))
-            for each, item in zip(scopes, values, strict=True):
+            extra = [item.local for item in values if item.local is not value.reference and item.local is not None]
+            extra += [scope.perturbed.get(node.name)] if scope.perturbed is not None else []
+            sizes[node.name] = limits.add((value.reference, extra))
+            for each, lane_value in zip(scopes, values, strict=True):
                 if each.local is not None:
-                    self._go_on(graph, node, item, each, each.local)
+                    self._go_on(graph, node, lane_value, each, each.local)
             if seen is not None and node.target != "cond":
                 seen(node, values)
             for name in last.get(node.name, ()):
@@ -363,7 +363,7 @@ class Evaluator(GraphInterpreter):
         """Record a chain's operators, so that none is blamed for another."""
         chains = [scope.chains[name] for name in self.reads(node) if name in scope.chains]
         missing = self._is_missing(node, value, scope)
-        before = tuple({item.name: item for chain in chains for item in chain.nodes}.values())
+        before = tuple({member.name: member for chain in chains for member in chain.nodes}.values())
         perturbed = self._perturbed(graph, node, value.local, scope)
         plain = self._plain(graph, node, scope) if chains else None
         value.chain = Chain(before, perturbed, plain=plain)
@@ -372,8 +372,8 @@ class Evaluator(GraphInterpreter):
             scope.chains[node.name] = Chain((*before, node) if missing else before, perturbed, logged, plain)
         elif plain is not None:
             steps = map(dynamic.step, flat_values(value.local), flat_values(plain))
-            own = value.steps or [None] * len(value.runtime or ())
-            value.steps = [max(a or 0.0, b or 0.0) or None for a, b in zip(steps, own, strict=True)]
+            known = value.steps or [None] * len(value.runtime or ())
+            value.steps = [max(a or 0.0, b or 0.0) or None for a, b in zip(steps, known, strict=True)]
             value.note = value.note or dynamic.note(graph)
 
     def _perturbed(self, graph: Graph, node: Node, value: Any, scope: Scope) -> tuple[Any, ...]:
@@ -555,7 +555,7 @@ class Evaluator(GraphInterpreter):
 
     def _branch(self, graph: Graph, node: Node, scope: Scope) -> Value:
         branch, inner = self.enter(graph, node, scope.env)
-        live, own, perturbed = self.limits.live, None, self.perturbed_branch(graph, node, scope, branch)
+        live, local, perturbed = self.limits.live, None, self.perturbed_branch(graph, node, scope, branch)
         if scope.local is None or scope.logged is None:
             self._walk(branch, Scope(inner, seen=scope.seen, perturbed=perturbed))
         else:
@@ -566,11 +566,11 @@ class Evaluator(GraphInterpreter):
                 self._walk(branch, Scope(inner, perturbed=perturbed))
                 told = _without_reference(scope.seen)
                 self._walk(ours, Scope(dict(inner_local), inner_local, told, scope.logged))
-            own = [self.look_up(inner_local, out) for out in ours.outputs]
+            local = [self.look_up(inner_local, out) for out in ours.outputs]
         if perturbed is not None and scope.perturbed is not None:
             scope.perturbed[node.name] = [self.look_up(perturbed, out) for out in branch.outputs]
         self.limits.live = live
-        return Value([self.look_up(inner, out) for out in branch.outputs], own, None)
+        return Value([self.look_up(inner, out) for out in branch.outputs], local, None)
 
     def rounds(self, graph: Graph, node: Node, scope: Scope) -> Value:
         """Listeners receive all rounds of an operator at the end."""
@@ -586,8 +586,10 @@ class Evaluator(GraphInterpreter):
         live = limits.live
         for at in range(reference.rounds):
             starts = [self.bind(body, course.given(at)) if course is not None else None for course in courses]
-            env, own, other = starts
-            self._walk(body, Scope(env or {}, own, rounds.see if rounds is not None else None, turns, perturbed=other))
+            env, local_env, other = starts
+            self._walk(
+                body, Scope(env or {}, local_env, rounds.see if rounds is not None else None, turns, perturbed=other)
+            )
             for course, start in zip(courses, starts, strict=True):
                 if course is not None and start is not None:
                     course.end([self.look_up(start, out) for out in body.outputs])
@@ -633,15 +635,15 @@ def check_result(node: Node, value: Any) -> None:
     if not node.outputs:
         return
     values = value if isinstance(value, (list, tuple)) else (value,)
-    for meta, item in zip(node.outputs, values, strict=False):
-        shape = getattr(item, "shape", None)
+    for meta, result in zip(node.outputs, values, strict=False):
+        shape = getattr(result, "shape", None)
         if meta is None or shape is None or meta.dtype == "unknown":
             continue
-        if shape == meta.shape and dtype_name(item.dtype) == meta.dtype:
+        if shape == meta.shape and dtype_name(result.dtype) == meta.dtype:
             continue
         known = all(isinstance(a, str) or a == b for a, b in zip(meta.shape, shape, strict=False))
-        if len(shape) != len(meta.shape) or not known or str(item.dtype) != f"torch.{meta.dtype}":
-            computed, told = f"{item.dtype} {list(shape)}", f"torch.{meta.dtype} {list(meta.shape)}"
+        if len(shape) != len(meta.shape) or not known or str(result.dtype) != f"torch.{meta.dtype}":
+            computed, told = f"{result.dtype} {list(shape)}", f"torch.{meta.dtype} {list(meta.shape)}"
             raise PairingError(
                 f"The reference of {node.name} ({node.target}) is {computed}, the program says {told}",
                 "give the files of one program",
@@ -667,7 +669,7 @@ def _unset(node: Node, reference: Any, logged: Logged) -> torch.Tensor | None:
 def _is_logged(node: Node, value: Value) -> bool:
     computed = flat_values(value.local if value.local is not None else value.reference)
     runtime = value.runtime or []
-    return len(runtime) == len(computed) and all(item is not None for item in runtime)
+    return len(runtime) == len(computed) and all(logged is not None for logged in runtime)
 
 
 def observed(node: Node, value: Value) -> Iterable[tuple[str, Any]]:
@@ -690,13 +692,13 @@ def _check_inputs(graph: Graph, inputs: Sequence[Any]) -> None:
     expected = graph.user_inputs()
     if len(inputs) != len(expected):
         raise UsageError(f"{graph.name} takes {len(expected)} inputs, found {len(inputs)}")
-    for item, value in zip(expected, inputs, strict=True):
+    for placeholder, value in zip(expected, inputs, strict=True):
         shape = getattr(value, "shape", None)
-        if item.meta is None or shape is None:
+        if placeholder.meta is None or shape is None:
             continue
-        fixed = [(a, b) for a, b in zip(item.meta.shape, shape, strict=False) if isinstance(a, int)]
-        if len(shape) != len(item.meta.shape) or any(a != b for a, b in fixed):
+        fixed = [(a, b) for a, b in zip(placeholder.meta.shape, shape, strict=False) if isinstance(a, int)]
+        if len(shape) != len(placeholder.meta.shape) or any(a != b for a, b in fixed):
             raise UsageError(
-                f"input {item.name} must have the shape {item.meta.shape}, found {tuple(shape)}: "
+                f"input {placeholder.name} must have the shape {placeholder.meta.shape}, found {tuple(shape)}: "
                 "these inputs belong to another model"
             )

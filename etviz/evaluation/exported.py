@@ -47,26 +47,28 @@ def exported_program(graph: Graph, weights: Mapping[str, torch.Tensor]) -> Expor
     made, names, state, constants = torch.fx.Graph(), {}, {}, {}
     inputs: list[InputSpec] = []
     fake = FakeTensorMode()
-    for item in flat.inputs:
-        node = names[item.name] = made.placeholder(_plain(item.name))
-        tensor = weights[item.target] if item.kind != "user" else None
-        node.meta["val"] = _value(fake, item.meta) if tensor is None else fake.from_tensor(tensor)
-        target = item.target.rpartition("/")[2] or None if tensor is not None else None
-        buffer = item.kind == "buffer"
+    for placeholder in flat.inputs:
+        node = names[placeholder.name] = made.placeholder(_plain(placeholder.name))
+        tensor = weights[placeholder.target] if placeholder.kind != "user" else None
+        node.meta["val"] = _value(fake, placeholder.meta) if tensor is None else fake.from_tensor(tensor)
+        target = placeholder.target.rpartition("/")[2] or None if tensor is not None else None
+        buffer = placeholder.kind == "buffer"
         if tensor is not None and target is not None:
             (state if buffer else constants)[target] = tensor.clone()  # mapped files are read-only
-        kind = InputKind[_KINDS[item.kind]]
+        kind = InputKind[_KINDS[placeholder.kind]]
         inputs.append(InputSpec(kind, TensorArgument(node.name), target, persistent=True if buffer else None))
-    for item in flat.nodes:
-        if item.target in CONTROL:
-            raise PairingError(f"{item.name} is a branch or a loop, which etviz does not turn into an ExportedProgram")
-        args, kwargs = _filled(item.args, names), _filled(item.kwargs, names)
-        function = _function(item.target)
-        node = names[item.name] = made.call_function(function, tuple(args), kwargs, name=_plain(item.name))
-        values = [_value(fake, meta) for meta in item.outputs]
+    for source in flat.nodes:
+        if source.target in CONTROL:
+            raise PairingError(
+                f"{source.name} is a branch or a loop, which etviz does not turn into an ExportedProgram"
+            )
+        args, kwargs = _filled(source.args, names), _filled(source.kwargs, names)
+        function = _function(source.target)
+        node = names[source.name] = made.call_function(function, tuple(args), kwargs, name=_plain(source.name))
+        values = [_value(fake, meta) for meta in source.outputs]
         node.meta["val"] = values[0] if len(values) == 1 else values
-        node.meta["stack_trace"] = item.stack or None
-        node.meta["debug_handle"] = item.handles[0] if item.handles else 0
+        node.meta["stack_trace"] = source.stack or None
+        node.meta["debug_handle"] = source.handles[0] if source.handles else 0
     mutated = [names[name] for name in flat.mutations.values()]
     results = [names[out.name] if isinstance(out, Ref) else out for out in flat.outputs]
     made.output((*mutated, *results))

@@ -46,12 +46,12 @@ class ArgumentForm:
         self._plain: list[Any] = []
         self._reads: list[tuple[int, str]] = []
         self._lists: list[tuple[int, ArgumentForm]] = []
-        for at, item in enumerate(value.values() if isinstance(value, dict) else value):
-            self._plain.append(constant(item) if isinstance(item, Tag) else item)
-            if isinstance(item, Ref):
-                self._reads.append((at, item.name))
-            elif isinstance(item, (list, tuple, dict)):
-                self._lists.append((at, ArgumentForm(item, constant)))
+        for at, argument in enumerate(value.values() if isinstance(value, dict) else value):
+            self._plain.append(constant(argument) if isinstance(argument, Tag) else argument)
+            if isinstance(argument, Ref):
+                self._reads.append((at, argument.name))
+            elif isinstance(argument, (list, tuple, dict)):
+                self._lists.append((at, ArgumentForm(argument, constant)))
         self.reads: tuple[str, ...] = tuple(refs(value))
 
     def fill(self, env: Environment, weight: Callable[[str], Any]) -> Any:
@@ -126,8 +126,10 @@ class GraphInterpreter(ABC):
     def bind(self, graph: Graph, args: Sequence[Any]) -> dict[str, Any]:
         given = iter(args)
         return {
-            item.name: next(given, None) if item.kind == "user" else self.state.get(item.target, Weight(item.target))
-            for item in graph.inputs
+            placeholder.name: next(given, None)
+            if placeholder.kind == "user"
+            else self.state.get(placeholder.target, Weight(placeholder.target))
+            for placeholder in graph.inputs
         }
 
     def results(self, graph: Graph, env: Mapping[str, Any]) -> list[Any]:

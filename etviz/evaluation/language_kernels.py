@@ -94,8 +94,8 @@ def scored(
         _check_place(start, steps, key.shape[1])
         key, value = key[:, : start + steps], value[:, : start + steps]
     shared = heads // key.shape[2]
-    q, k, v = (item.transpose(1, 2) for item in (query, key, value))
-    k, v = (item.repeat_interleave(shared, 1) for item in (k, v))
+    q, k, v = (tensor.transpose(1, 2) for tensor in (query, key, value))
+    k, v = (tensor.repeat_interleave(shared, 1) for tensor in (k, v))
     scores = q @ k.transpose(2, 3) * (1 / math.sqrt(width) if scale is None else scale)
     if causal:
         seen = torch.ones(steps, scores.shape[-1], dtype=torch.bool).tril(start)
@@ -146,7 +146,7 @@ def off_grids(values: Sequence[torch.Tensor], grids: Sequence[Any], *, second: b
     """
     pairs = zip(values, grids[1::2], grids[::2], strict=True)
     plain = [_dequantized(*pair) for pair in pairs]
-    return [item.transpose(1, 2) for item in plain] if second else plain
+    return [tensor.transpose(1, 2) for tensor in plain] if second else plain
 
 
 def reads_grids(target: str) -> bool:

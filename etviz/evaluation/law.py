@@ -119,7 +119,7 @@ def sizes(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any
     float32 or float64; it is None where nothing is rounded.
     """
     values = flat_values(value)
-    if only_picks(node) or is_quantize(node) or all(half_ulp(item) is None for item in values):
+    if only_picks(node) or is_quantize(node) or all(half_ulp(result) is None for result in values):
         return [None] * len(values)
     if chooses_grid(node):
         return _chosen(node.target, args, kwargs, values)
@@ -130,7 +130,7 @@ def sizes(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any
         own_sizes = family(given, values, call, node.target)
     else:
         own_sizes = _elementwise(node.target, args, kwargs, values, call)
-    return [_finite(size, item) for size, item in zip(own_sizes, values, strict=True)]
+    return [_finite(size, result) for size, result in zip(own_sizes, values, strict=True)]
 
 
 def _finite(size: torch.Tensor | None, value: Any) -> torch.Tensor | None:
@@ -185,7 +185,7 @@ def _plain_sum(terms: int, squares: torch.Tensor, total: torch.Tensor, unit: flo
 
 
 def _share(total: int, values: Sequence[Any]) -> int:
-    return max(1, total // max(1, max(item.numel() for item in values if hasattr(item, "numel"))))
+    return max(1, total // max(1, max(result.numel() for result in values if hasattr(result, "numel"))))
 
 
 def _unit(value: torch.Tensor) -> float:
@@ -288,7 +288,7 @@ def _squared_error(square: torch.Tensor, unit: float) -> torch.Tensor:
 
 def _pooled(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
     x, rest = args[0].double(), list(args[1:])
-    squares, mean = (call(target, [item, *rest], {}) for item in (x.square(), x))
+    squares, mean = (call(target, [operand, *rest], {}) for operand in (x.square(), x))
     terms = math.prod(_pair(args[1])) if "avg_pool2d" in target and "adaptive" not in target else 0
     terms = terms or _share(x.numel(), values)
     return [_plain_sum(terms, terms * squares, terms * mean, _unit(values[0])).sqrt() / terms]
@@ -460,8 +460,8 @@ def _normalized(
         of_variance = of_variance + _squared_error(of_mean, unit).square()
     inverse = 1 / (variance + eps)
     steps = 1 + of_variance * inverse.square() / 4
-    own = centred.square().mul_(inverse * steps).add_(of_mean * inverse)
-    size = own.mul_(weight**2).add_(value.square()).sqrt_()
+    of_statistics = centred.square().mul_(inverse * steps).add_(of_mean * inverse)
+    size = of_statistics.mul_(weight**2).add_(value.square()).sqrt_()
     return size, of_mean.sqrt(), (inverse * steps).sqrt()
 
 
@@ -474,7 +474,7 @@ def _layer_norm(args: Sequence[Any], values: Sequence[Any], call: Call, target: 
     normalized = _normalized(rows, eps, scale, value, _unit(values[0]), passes=2, mean="layer" in target)
     each: list[torch.Tensor | None] = [
         normalized[0].reshape(x.shape),
-        *(item.reshape(values[-1].shape) for item in normalized[1:] if len(values) > 1),
+        *(result.reshape(values[-1].shape) for result in normalized[1:] if len(values) > 1),
     ]
     return each if "layer" in target else [each[0], *each[2:]][: len(values)]
 
@@ -538,15 +538,15 @@ def _attention(args: Sequence[Any], values: Sequence[Any], call: Call, target: s
         used = given["start_pos"] + given["seq_len"]
         key, value = values[1][:, :used], values[2][:, :used]
     rest: dict[str, Any] = {"causal": bool(given.get("is_causal")), "scale": given.get("scale")}
-    query, key, value = (item.double() for item in (query, key, value))
+    query, key, value = (tensor.double() for tensor in (query, key, value))
     scores, q, k, v = scored(query, key, value, given["start_pos"], given.get("attn_mask"), **rest)
     width, count = q.shape[-1], scores.shape[-1]
     factor = rest["scale"] or width**-0.5
     norms = q.square().sum(-1, keepdim=True) * k.square().sum(-1)[:, :, None] / width
-    own = factor**2 * (width + 1) * (norms / 18 + (q @ k.transpose(2, 3)).square() / 9) + scores.square()
+    of_scores = factor**2 * (width + 1) * (norms / 18 + (q @ k.transpose(2, 3)).square() / 9) + scores.square()
     steps = (scores - scores.amax(-1, keepdim=True)).square()
     weights = torch.nan_to_num(scores.softmax(-1).square(), 0.0, 0.0, 0.0)
-    relative = torch.nan_to_num(own + steps + 1, 0.0, 0.0, 0.0)
+    relative = torch.nan_to_num(of_scores + steps + 1, 0.0, 0.0, 0.0)
     total = (weights * relative) @ v.square() + (count + 1) * (weights @ v.square() / 18)
     total = (total.transpose(1, 2) if not second else total) + 2 * (count + 1) * values[0].double().square() / 9
     return [total.sqrt(), *[None] * (len(values) - 1)]
@@ -560,7 +560,7 @@ def _recurrence(args: Sequence[Any], values: Sequence[Any], call: Call, target: 
     prediction ``kᵀS`` (a sum of K terms), its distance to v, and the product with k and the sum. An output has the
     variance ``qᵀ C q`` and that of its own sum.
     """
-    query, key, value, decay, beta, state = (item.double() for item in args)
+    query, key, value, decay, beta, state = (tensor.double() for tensor in args)
     gates = decay.unsqueeze(-1).expand_as(key) if decay.dim() == 3 else decay
     shared, terms, columns = query.shape[1] // key.shape[1], key.shape[-1], value.shape[-1]
     spread, squares = torch.zeros(*state.shape[:2], terms, terms, dtype=state.dtype), list[torch.Tensor]()
@@ -573,10 +573,10 @@ def _recurrence(args: Sequence[Any], values: Sequence[Any], call: Call, target: 
         state = decayed + k * change
         through = one - rate * (k @ k.mT)
         spread = (spread * gate) * gate.mT + torch.diag_embed(decayed.square().sum(-1))
-        own = rate.square() * sum_size(terms, (decayed * k).square().sum(2, keepdim=True), predicted)
-        own = (own + 2 * change.square()).sum(-1, keepdim=True)
+        of_change = rate.square() * sum_size(terms, (decayed * k).square().sum(2, keepdim=True), predicted)
+        of_change = (of_change + 2 * change.square()).sum(-1, keepdim=True)
         rounded = ((k * change).square() + state.square()).sum(-1)
-        spread = through @ spread @ through.mT + own * (k @ k.mT) + torch.diag_embed(rounded)
+        spread = through @ spread @ through.mT + of_change * (k @ k.mT) + torch.diag_embed(rounded)
         q, seen = query[:, :, at, :, None], state.repeat_interleave(shared, 1)
         inherited = (q * (spread.repeat_interleave(shared, 1) @ q)).sum(2)
         squares.append(inherited / columns + sum_size(terms, (seen * q).square().sum(2), (seen * q).sum(2)))
@@ -613,8 +613,8 @@ def _chosen(target: str, args: Sequence[Any], kwargs: Mapping[str, Any], values:
     chosen: Sizes = []
     for value, other in zip(values, others, strict=True):
         half = half_ulp(value)
-        own = value.double().abs() * EPS["float32"] / half if half else torch.tensor(12**-0.5)
-        chosen.append((own.square() + ((other.double() - value.double()) / (half or 1.0)).square()).sqrt())
+        rounding = value.double().abs() * EPS["float32"] / half if half else torch.tensor(12**-0.5)
+        chosen.append((rounding.square() + ((other.double() - value.double()) / (half or 1.0)).square()).sqrt())
     return chosen
 
 
@@ -675,9 +675,9 @@ def _of_block(
     inexact: bool = False,
 ) -> Sizes:
     """As `_elementwise`, of which this is a part; `inexact` tells that other results are."""
-    plain = [_wide(item).abs() if half_ulp(item) is not None else None for item in values]
-    wide = [_doubled(item) for item in args]
-    named = {name: _doubled(item) for name, item in kwargs.items()}
+    plain = [_wide(result).abs() if half_ulp(result) is not None else None for result in values]
+    wide = [_doubled(operand) for operand in args]
+    named = {name: _doubled(operand) for name, operand in kwargs.items()}
     try:
         exact = flat_values(call(target, wide, named))
     except Exception:  # noqa: BLE001 - operators without a float64 kernel fail in many ways
@@ -690,7 +690,7 @@ def _of_block(
         a != b if size is not None and b.dtype != torch.float64 else None
         for a, b, size in zip(exact, values, plain, strict=True)
     ]
-    rounded = [item.any() for item in differing if item is not None]
+    rounded = [elements.any() for elements in differing if elements is not None]
     if rounded and not inexact and not any(map(_is_true, rounded)):
         return [None] * len(values)
     name = target.partition(".")[2].partition(".")[0]
@@ -704,12 +704,12 @@ def _of_block(
         plain[0] = torch.hypot(plain[0], of_erf.to(plain[0].dtype))
     places: list[tuple[Any, Any]] = [*((wide, at) for at in range(len(wide))), *((named, name) for name in named)]
     for given, at in places:
-        item = given[at]
-        if half_ulp(item) is None and not (isinstance(item, float) and float(torch.tensor(item)) != item):
+        operand = given[at]
+        if half_ulp(operand) is None and not (isinstance(operand, float) and float(torch.tensor(operand)) != operand):
             continue
-        given[at] = item * (1 + _PART)
+        given[at] = operand * (1 + _PART)
         moved = flat_values(call(target, wide, named))
-        given[at] = item
+        given[at] = operand
         for place, (a, b) in enumerate(zip(moved, exact, strict=True)):
             size = plain[place]
             if size is not None and a.shape == b.shape:
@@ -911,9 +911,9 @@ def noise_of(
     given = by_position(node.target, args, kwargs)[0] if kwargs else args
     noises = [by_law(*pair, _together(node, given, values)) for pair in zip(values, own_sizes, strict=True)]
     name = node.target.partition(".")[2].partition(".")[0]
-    own, logged = values[-1], runtime[-1] if runtime is not None and len(runtime) == len(values) else None
-    if name in _CHOOSING and _same_elements(name, by_position(node.target, args, kwargs)[0], own, logged):
-        noises[-1] = Noise(math.sqrt(float((own - logged).double().square().mean())), BY_LAW)
+    computed, logged = values[-1], runtime[-1] if runtime is not None and len(runtime) == len(values) else None
+    if name in _CHOOSING and _same_elements(name, by_position(node.target, args, kwargs)[0], computed, logged):
+        noises[-1] = Noise(math.sqrt(float((computed - logged).double().square().mean())), BY_LAW)
     return noises
 
 

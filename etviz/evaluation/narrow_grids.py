@@ -29,9 +29,9 @@ def as_kernels_choose(target: str, args: Sequence[Any], kwargs: Mapping[str, Any
         return chosen
     rows = x.reshape(1, -1) if target == _TENSOR else x.reshape(-1, x.shape[-1])
     low, high = (args[1], args[2]) if target == _TENSOR and len(args) > 2 else (-128, 127)
-    own = [value.reshape(chosen[0].shape) for value in kernel_grids(rows, low, high)]
-    other = (own[0] - chosen[0]).abs() > _DIFFERS * chosen[0]
-    return [torch.where(other, kernel, value) for kernel, value in zip(own, chosen, strict=True)]
+    of_kernel = [value.reshape(chosen[0].shape) for value in kernel_grids(rows, low, high)]
+    other = (of_kernel[0] - chosen[0]).abs() > _DIFFERS * chosen[0]
+    return [torch.where(other, kernel, value) for kernel, value in zip(of_kernel, chosen, strict=True)]
 
 
 def kernel_grids(rows: torch.Tensor, low: int, high: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -154,7 +154,7 @@ class Rounding:
     def moved(self, value: Any, each: Sizes) -> Any:
         """``value + u·(ε/2)·S`` for each result."""
         if isinstance(value, (list, tuple)):
-            return [self.moved(item, [size]) for item, size in zip(value, each, strict=True)]
+            return [self.moved(result, [size]) for result, size in zip(value, each, strict=True)]
         half, size = half_ulp(value), each[0]
         if half is None or size is None:
             return value
@@ -195,7 +195,7 @@ def _numbers() -> torch.Tensor:
 
 def key_of(value: Any) -> int:
     """A number that follows from an operator's value: it is the same in every form of the program."""
-    first = next((item for item in flat_values(value) if isinstance(item, torch.Tensor)), None)
+    first = next((tensor for tensor in flat_values(value) if isinstance(tensor, torch.Tensor)), None)
     if first is None:
         return 0
     flat = unwrapped(first).detach().reshape(-1)
@@ -261,7 +261,7 @@ def steps(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 def _squares(perturbed: torch.Tensor, value: torch.Tensor) -> tuple[float, float] | None:
     if perturbed is value or (not value.is_floating_point() and torch.equal(perturbed, value)):
         return 0.0, 0.0
-    if value.numel() < ENOUGH or any(item.dtype != torch.float32 for item in (perturbed, value)):
+    if value.numel() < ENOUGH or any(tensor.dtype != torch.float32 for tensor in (perturbed, value)):
         return None
     perturbed, value = perturbed.contiguous(), value.contiguous()
     sums = pair_sums(value.data_ptr(), perturbed.data_ptr(), value.numel(), 0.0, 0.0)
@@ -371,7 +371,7 @@ def propagated(again: Callable[[Any], Any] | Sequence[Any], value: Any) -> list[
     if not callable(again):
         return [spread.noise for spread in _spreads(iter(again), values)]
     if isinstance(again, Again) and (shown := _shown(again, values)):
-        return [larger(own.noise, imposed.noise) for own, imposed in shown]
+        return [larger(rounding.noise, imposed.noise) for rounding, imposed in shown]
     roundings: list[Rounding] = []
 
     def others(grids: Mapping[int, Sequence[Any]] | None = None) -> Iterator[Any]:
@@ -403,14 +403,14 @@ def _shown(again: Again, values: Sequence[Any]) -> list[tuple[Spread, Spread]]:
 
 def _lanes_of(again: Again, values: Sequence[Any]) -> Lanes | None:
     inner = again.graph.inside(again.node)
-    count = min(PASSES, math.ceil(ENOUGH / max(1, min((item.numel() for item in values), default=ENOUGH))))
+    count = min(PASSES, math.ceil(ENOUGH / max(1, min((result.numel() for result in values), default=ENOUGH))))
     if count == 1 or _has_branches(inner) or (largest_value(inner) or _SMALL + 1) > _SMALL:
         return None
-    own = again.evaluator
-    known = own.lanes_inside.get(id(inner))
+    evaluator = again.evaluator
+    known = evaluator.lanes_inside.get(id(inner))
     if not isinstance(known, Lanes) or known.number != count:
-        known = Lanes(Evaluator(inner, own.constants, own.limits, own.prepared), range(count))
-        own.lanes_inside[id(inner)] = known
+        known = Lanes(Evaluator(inner, evaluator.constants, evaluator.limits, evaluator.prepared), range(count))
+        evaluator.lanes_inside[id(inner)] = known
     return known
 
 
@@ -475,17 +475,17 @@ class _Step:
 
 def _moving(value: Any, each: Sizes) -> Sizes:
     """Whole numbers stay."""
-    return [None if half_ulp(item) is None else size for item, size in zip(flat_values(value), each, strict=True)]
+    return [None if half_ulp(result) is None else size for result, size in zip(flat_values(value), each, strict=True)]
 
 
 def _rounded(value: Any, sizes: Sizes, numbers: Sequence[torch.Tensor]) -> Any:
     several_results = isinstance(value, (list, tuple))
     rounding, items = _Given(numbers, None), value if several_results else [value]
     moved = [
-        item
+        result
         if size is None
-        else Several((), rounding.moved(item.stacked if isinstance(item, Several) else item, [size]))
-        for item, size in zip(items, sizes, strict=True)
+        else Several((), rounding.moved(result.stacked if isinstance(result, Several) else result, [size]))
+        for result, size in zip(items, sizes, strict=True)
     ]
     return moved if several_results else moved[0]
 
@@ -547,15 +547,15 @@ class Lanes(Evaluator):
         """The environment in which the perturbed lane enters the reference's branch; None if it takes the other one."""
         if scope.perturbed is None:
             return None
-        own, env = self.enter(graph, node, scope.perturbed)
-        if own is branch:
+        taken, env = self.enter(graph, node, scope.perturbed)
+        if taken is branch:
             return env
         self.rounding, live = self._others[0], self.limits.live
         try:
-            self._walk(own, Scope(env))
+            self._walk(taken, Scope(env))
         finally:
             self.rounding, self.limits.live = None, live
-        scope.perturbed[node.name] = [self.look_up(env, out) for out in own.outputs]
+        scope.perturbed[node.name] = [self.look_up(env, out) for out in taken.outputs]
         return None
 
     def rounds(self, graph: Graph, node: Node, scope: Scope) -> Value:
@@ -591,7 +591,7 @@ class Lanes(Evaluator):
             return super().reference(graph, node, scope, args, kwargs)
         if self.known and graph is self.graph:
             value, perturbed = (values[node.name] for values in self.known)
-        elif node.target == "delegate" and all(item.target not in CONTROL for item in graph.inside(node).nodes):
+        elif node.target == "delegate" and all(operator.target not in CONTROL for operator in graph.inside(node).nodes):
             value, perturbed = self._inside(graph.inside(node), node, scope.perturbed, args)
         else:
             value, perturbed = self._in_lanes(graph, node, scope, scope.perturbed, args, kwargs)
@@ -645,10 +645,10 @@ class Lanes(Evaluator):
         if all(perturbed[name] is scope.env[name] for name in self.reads(node)):
             (reference,) = self.products(node.target, [(args, kwargs)])
             return reference, reference
-        own, named = self.arguments(perturbed, node)
-        others = any(isinstance(item, Several) for item in (*own[1:], *named.values()))
-        if own and isinstance(own[0], Several) and own[0].can_stack and not others:
-            reference, products = self.products(node.target, [(args, kwargs), ([own[0].stacked, *own[1:]], named)])
+        given, named = self.arguments(perturbed, node)
+        others = any(isinstance(operand, Several) for operand in (*given[1:], *named.values()))
+        if given and isinstance(given[0], Several) and given[0].can_stack and not others:
+            reference, products = self.products(node.target, [(args, kwargs), ([given[0].stacked, *given[1:]], named)])
             return reference, Several((), products)
         lanes = [self.arguments(_Lane(perturbed, at), node) for at in range(self.lanes)]
         reference, *others = self.products(node.target, [(args, kwargs), *lanes])
@@ -793,7 +793,7 @@ class Growth:
             if least > 0:
                 stages.append((noise / least, node))
             output = max(before, key=lambda name: self._relative[name], default="")
-        factor, node = max(stages, key=lambda item: item[0], default=(0.0, None))
+        factor, node = max(stages, key=lambda stage: stage[0], default=(0.0, None))
         return (node, factor) if node is not None else None
 
 
@@ -836,7 +836,7 @@ class Samples:
             both = [self.values[node.name, at] if wanted else (Spread(), Spread()) for at in range(len(values))]
             lanes.show(both, perturbed, values)
         if told is not None:
-            told.see(node, value, [own for own, _ in both])
+            told.see(node, value, [rounding for rounding, _ in both])
 
     def _of_source(self, node: Node) -> list[tuple[Spread, Spread]] | None:
         item = item_of(node)
@@ -893,7 +893,7 @@ def total_noise(
     names = set(wanted)
     start = fresh()  # all lanes share the weights that it dequantizes
     of_runs = [(samples or {}).get(run) or Samples((), (growth or {}).get(run)) for run in range(len(inputs))]
-    taken = min((item.lanes for item in of_runs if item.lanes), default=0)
+    taken = min((of_run.lanes for of_run in of_runs if of_run.lanes), default=0)
     settled: dict[tuple[int, str, int], Noise] = {}
     for seeds in [[0]] if ties else batches(start.graph, {name for _, name in names}, taken):
         lanes, by_run = Lanes(start, seeds, ties=ties), defaultdict[int, set[str]](set)
@@ -913,11 +913,13 @@ def total_noise(
             break
 
     def of_spreads(spreads: tuple[Spread, Spread]) -> Noise:
-        own, imposed = (Noise(item.rms if item.samples else NAN, MEASURED) if ties else item.noise for item in spreads)
-        return larger(own, imposed)
+        rounding, imposed = (
+            Noise(item.rms if item.samples else NAN, MEASURED) if ties else item.noise for item in spreads
+        )
+        return larger(rounding, imposed)
 
     noises = {(run, *key): of_spreads(both) for run, item in enumerate(of_runs) for key, both in item.values.items()}
-    outputs = [[*map(of_spreads, item.outputs)] for item in of_runs]
+    outputs = [[*map(of_spreads, of_run.outputs)] for of_run in of_runs]
     return noises | settled, outputs
 
 

@@ -227,10 +227,10 @@ def _taker(kind: Any, size: int | None, name: str = "") -> Callable[[Any], bool]
         inner = _taker(kind.getElementType(), size, name)
         return lambda value: value is None or inner(value)
     if form == "ListType":
-        item = _taker(kind.getElementType(), None)
+        takes_element = _taker(kind.getElementType(), None)
         return lambda value: (
-            (isinstance(value, (list, tuple)) and len(value) <= _LONGEST_LIST and all(map(item, value)))
-            or (size is not None and item(value))
+            (isinstance(value, (list, tuple)) and len(value) <= _LONGEST_LIST and all(map(takes_element, value)))
+            or (size is not None and takes_element(value))
         )
     if name in _NUMBERS and str(kind) == "Tensor":
         return lambda value: _is_tensor(value) or _is_number(value)
@@ -238,11 +238,11 @@ def _taker(kind: Any, size: int | None, name: str = "") -> Callable[[Any], bool]
 
 
 def _channels_fit(x: Any, *others: Any) -> bool:
-    vectors = [item for item in others if isinstance(item, torch.Tensor)]
-    flags = [item for item in others if isinstance(item, bool)]
-    if flags and not flags[0] and not all(isinstance(item, torch.Tensor) for item in others[2:4]):
+    vectors = [argument for argument in others if isinstance(argument, torch.Tensor)]
+    flags = [argument for argument in others if isinstance(argument, bool)]
+    if flags and not flags[0] and not all(isinstance(argument, torch.Tensor) for argument in others[2:4]):
         return False
-    return x.dim() > 1 and all(item.dim() == 1 and item.numel() == x.shape[1] for item in vectors)
+    return x.dim() > 1 and all(vector.dim() == 1 and vector.numel() == x.shape[1] for vector in vectors)
 
 
 def _groups_fit(x: Any, groups: int, *_: Any) -> bool:
@@ -252,7 +252,7 @@ def _groups_fit(x: Any, groups: int, *_: Any) -> bool:
 def _native_groups_fit(
     x: Any, weight: Any, bias: Any, batch: int, channels: int, area: int, groups: int, _: Any
 ) -> bool:
-    vectors = all(item is None or item.numel() == channels for item in (weight, bias))
+    vectors = all(vector is None or vector.numel() == channels for vector in (weight, bias))
     return 0 < groups <= channels and batch * channels * area == x.numel() and vectors
 
 
@@ -288,14 +288,14 @@ def _recurrence_fits(
     for at in range(0, len(weights), each):
         takes = width if at < each * ways else size * ways
         shapes = [(gates * size, takes), (gates * size, size), (gates * size,), (gates * size,)]
-        if [tuple(item.shape) for item in weights[at : at + each]] != shapes[:each]:
+        if [tuple(weight.shape) for weight in weights[at : at + each]] != shapes[:each]:
             return False
     batch = (x.shape[0 if first else 1],) if x.dim() == 3 else ()
     return all(tuple(item.shape) == (layers * ways, *batch, size) for item in states)
 
 
 def _attention_fits(query: Any, key: Any, value: Any, start: int, mask: Any, dropout: float, *_: Any) -> bool:
-    if any(item.dim() != 4 or not item.numel() for item in (query, key, value)) or key.shape != value.shape:
+    if any(tensor.dim() != 4 or not tensor.numel() for tensor in (query, key, value)) or key.shape != value.shape:
         return False
     batch, _, heads, width = query.shape
     same = key.shape[0] == batch and key.shape[3] == width and heads % key.shape[2] == 0
@@ -309,7 +309,7 @@ def _rows_fit(x: torch.Tensor, *_: Any) -> bool:
 
 def _heads_fit(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any) -> bool:
     """Matrices with elements: the kernel divides by the width, and reshapes by the number of heads."""
-    return all(item.dim() >= 2 and item.numel() for item in (query, key, value))
+    return all(tensor.dim() >= 2 and tensor.numel() for tensor in (query, key, value))
 
 
 def _norm_fits(v: torch.Tensor, g: torch.Tensor, dim: int) -> bool:
@@ -356,7 +356,7 @@ def as_written(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
     if target not in _DIM_ORDER and not isinstance(function, Operator):
         return by_position(target, args, kwargs)
     schema = function.schema if isinstance(function, Operator) else schema_of(operator_of(target))
-    places = {item.name: item.default_value for item in schema.arguments if not item.kwarg_only}
+    places = {argument.name: argument.default_value for argument in schema.arguments if not argument.kwarg_only}
     given = max([len(args), *(at + 1 for at, name in enumerate(places) if name in kwargs)])
     placed = [*args, *(kwargs.get(name, places[name]) for name in list(places)[len(args) : given])]
     return placed, {name: value for name, value in kwargs.items() if name not in places}
@@ -383,8 +383,8 @@ def _giving_what_it_writes(overload: Any) -> Callable[..., Any]:
 
 def is_composed(target: str) -> bool:
     """True for functions of this package, which are made of torch's own operators."""
-    own = (_DIM_ORDER, affine.TARGETS, LANGUAGE_OPERATORS)
-    return target == "aten.copy_.default" or any(target in functions for functions in own)
+    composed = (_DIM_ORDER, affine.TARGETS, LANGUAGE_OPERATORS)
+    return target == "aten.copy_.default" or any(target in functions for functions in composed)
 
 
 @functools.cache

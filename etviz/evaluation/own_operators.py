@@ -30,9 +30,9 @@ class OwnFunctions:
 class OwnOperators(Limits):
     """If the user's function fails, the operator itself is called."""
 
-    def __init__(self, own: OwnFunctions, files: int = 0) -> None:
+    def __init__(self, functions: OwnFunctions, files: int = 0) -> None:
         super().__init__(files)
-        self._own = own
+        self._own = functions
 
     def is_plain(self, target: str) -> bool:
         return self._own.find(target) is None

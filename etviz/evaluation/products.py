@@ -26,7 +26,7 @@ def weight_of(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Qu
 
 
 def is_cut(weight: Quantized, given: Sequence[Any]) -> bool:
-    return all(item is None or item.shape == weight.shape[:1] for item in given[2:])
+    return all(bias is None or bias.shape == weight.shape[:1] for bias in given[2:])
 
 
 def products(
@@ -72,4 +72,4 @@ def _empty(x: torch.Tensor, weight: Quantized) -> torch.Tensor:
 
 
 def _bias(given: Sequence[Any], rows: slice) -> list[Any]:
-    return [None if item is None else item[rows] for item in given[2:]]
+    return [None if bias is None else bias[rows] for bias in given[2:]]

@@ -59,7 +59,7 @@ class Course:
         if like is None:
             return [*self.carries, *map(stacked, self.results)]
         both = zip(self.results, like.results, known[len(self.carries) :], strict=True)
-        return [*self.carries, *(other if _same(own, rows) else stacked(own) for own, rows, other in both)]
+        return [*self.carries, *(other if _same(result, rows) else stacked(result) for result, rows, other in both)]
 
 
 def stacked(values: Sequence[Any]) -> Any:
@@ -146,7 +146,7 @@ def _stacked(values: list[Value], apart: int) -> Value:
         told.local, told.again = None, None
     else:
         lanes = [[flat_values(lane) for lane in (value.reference, value.local)] for value in values]
-        same = not first.unpaired and all(_same(own, other) for other, own in lanes)
+        same = not first.unpaired and all(_same(local, other) for other, local in lanes)
         told.local = told.reference if same else join([value.local for value in values])
         told.again = _again([value.again for value in values], join)
     runtimes = [value.runtime for value in values]

@@ -119,7 +119,7 @@ def _groups(graph: Graph, ends: Mapping[str, str]) -> list[_Group]:
     members = [members[at] for at in order]
     last: dict[str, int] = {}
     for at, names in enumerate(members):
-        read = (name for own in names for name in (nodes[own].reads() if own in nodes else (ends[own],)))
+        read = (name for member in names for name in (nodes[member].reads() if member in nodes else (ends[member],)))
         last |= dict.fromkeys((*names, *read), at)
     done: dict[int, list[str]] = {}
     for name in last.keys() - {*refs(graph.outputs)}:
@@ -146,7 +146,7 @@ class Series:
         self._plans: dict[int, list[_Group]] = {}
         self._batched: dict[int, tuple[Node, Node | None]] = {}
         self._known: dict[int, tuple[Sequence[Any], list[InCall]]] = {}
-        inputs = {item.target: item.name for item in self._graph.inputs if item.target}
+        inputs = {placeholder.target: placeholder.name for placeholder in self._graph.inputs if placeholder.target}
         self._ends = {inputs[key]: name for key, name in self._graph.mutations.items() if key in inputs}
 
     def run(self, calls: Sequence[Sequence[Any]]) -> Iterator[list[Any]]:
@@ -240,9 +240,9 @@ class Series:
                         env[name] = in_call(value, count - 1)
 
     def _in_turn(self, graph: Graph, group: _Group, lanes: Sequence[Lane], count: int) -> None:
-        own = (*group.begins, *(node.name for node in group.nodes))
-        given = {name for node in group.nodes for name in node.reads()}.difference(own)
-        by_lane: list[dict[str, list[Any]]] = [{name: [] for name in own} for _ in lanes]
+        names = (*group.begins, *(node.name for node in group.nodes))
+        given = {name for node in group.nodes for name in node.reads()}.difference(names)
+        by_lane: list[dict[str, list[Any]]] = [{name: [] for name in names} for _ in lanes]
         here: list[Lane] = []
         for at in range(count):
             ends = here or lanes
@@ -254,7 +254,7 @@ class Series:
             for node in group.nodes:
                 self._evaluate(graph, node, node, here)
             for values, env in zip(by_lane, here, strict=True):
-                for name in own:
+                for name in names:
                     values[name].append(env[name])
         for env, values in zip(lanes, by_lane, strict=True):
             env |= {name: of_calls(each) for name, each in values.items()}
@@ -287,12 +287,12 @@ class Series:
     def _inside(self, inner: Graph, node: Node, lanes: Sequence[Lane], count: int) -> None:
         evaluator = self.evaluator
         env = evaluator.bind(inner, evaluator.arguments(lanes[0], node)[0])
-        users = [item.name for item in inner.user_inputs()]
+        users = [placeholder.name for placeholder in inner.user_inputs()]
         given = (evaluator.arguments(lane, node)[0] for lane in lanes[1:])
         within = [env, *(env | dict(zip(users, args, strict=False)) for args in given)]
         self._walk(inner, within, count)
-        for lane, own in zip(lanes, within, strict=True):
-            lane[node.name] = [evaluator.look_up(own, out) for out in inner.outputs]
+        for lane, inner_env in zip(lanes, within, strict=True):
+            lane[node.name] = [evaluator.look_up(inner_env, out) for out in inner.outputs]
 
     def _at_once(self, graph: Graph, node: Node, lanes: Sequence[Lane], count: int) -> bool:
         if id(node) not in self._batched:

@@ -42,9 +42,9 @@ def threads_for(graph: Graph) -> Generator[None]:
 def free_cores() -> int:
     """Cores that this process may use and nobody else uses now, at least 1."""
     everyone = os.cpu_count() or 1
-    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else everyone
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else everyone
     others = min(_running() - _own_running() for _ in range(_SAMPLES))
-    return max(1, min(own, _quota(own), everyone - max(others, 0)))
+    return max(1, min(allowed, _quota(allowed), everyone - max(others, 0)))
 
 
 def _running() -> int:
@@ -72,9 +72,9 @@ def _quota(most: int) -> int:
 
 def _weights(graph: Graph) -> dict[str, int]:
     sizes: dict[str, int] = {}
-    for item in graph.inputs:
-        if item.kind != "user" and item.meta is not None:
-            sizes[item.target] = math.prod(size for size in item.meta.shape if isinstance(size, int))
+    for placeholder in graph.inputs:
+        if placeholder.kind != "user" and placeholder.meta is not None:
+            sizes[placeholder.target] = math.prod(size for size in placeholder.meta.shape if isinstance(size, int))
     for inner in graph.subgraphs.values():
         sizes |= _weights(inner)
     return sizes

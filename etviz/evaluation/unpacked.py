@@ -71,7 +71,7 @@ class Unpacked:
         return [name for name in node.reads() if name in self._names[id(graph)][1]]
 
     def value(self, graph: Graph, node: Node, given: Sequence[Any], compute: Callable[[], Any]) -> Any:
-        source = next((item for item in given if isinstance(item, torch.Tensor)), None)
+        source = next((argument for argument in given if isinstance(argument, torch.Tensor)), None)
         source = source if self.before(graph, node) else None
         kept = self._values.get(id(node))
         if kept is not None and (kept[2] is None if source is None else kept[2] is not None and kept[2]() is source):
@@ -80,7 +80,7 @@ class Unpacked:
         if kept is not None:
             self._size -= nbytes(self._values.pop(id(node))[1])
         value = compute()
-        self._alive = {key: item for key, item in self._alive.items() if item[2]() is not None}
+        self._alive = {key: entry for key, entry in self._alive.items() if entry[2]() is not None}
         self._alive[id(node)] = graph, node, weakref.ref(value)
         if nbytes(value) <= _KEPT:
             self._make_room(nbytes(value))

@@ -96,8 +96,8 @@ class Census:
             raise UsageError(f"no instruction {instruction!r} logged a value; see table")
         if run not in self.kept:
             raise UsageError(f"the values of run {run!r} were not kept; kept are {self.kept}")
-        own = self._tally.values.get((run, instruction))
-        return list(self._tally.values[0, instruction] if own is None else own)
+        values = self._tally.values.get((run, instruction))
+        return list(self._tally.values[0, instruction] if values is None else values)
 
     def summary(self) -> str:
         """The number of varying instructions, and the first of them."""
@@ -204,8 +204,8 @@ def _logged(paired: Paired, log: RuntimeLog) -> dict[int, list[Any]]:
     logged = {}
     for instruction in log.instructions:
         node = nodes.get(instruction)
-        own = logged_outputs(log, node) if node is not None else None
-        values = log.values(instruction) if own is None else own
+        outputs = logged_outputs(log, node) if node is not None else None
+        values = log.values(instruction) if outputs is None else outputs
         if values:
             logged[instruction] = values
     return logged
@@ -221,14 +221,14 @@ class _Tally:
 
     def add(self, run: int, logged: dict[int, list[Any]]) -> None:
         for instruction, values in logged.items():
-            own = self.digests.setdefault(instruction, {})
-            own[run] = digest(values)
+            digests = self.digests.setdefault(instruction, {})
+            digests[run] = digest(values)
             first = self.values.get((0, instruction))
             if first is None:
                 if run == 0:
                     self.values[0, instruction] = [_copy(value) for value in values]
                 continue
-            if own[run] != own[0]:
+            if digests[run] != digests[0]:
                 self._compare(instruction, first, values)
                 if run in self._keeping or len(self._keeping) < KEPT:
                     self._keeping.add(run)
@@ -251,8 +251,8 @@ class _Tally:
             self.largest[instruction] = float(np.fmax(self.largest.get(instruction, 0.0), largest))
 
     def usual(self, instruction: int) -> bytes:
-        own = self.digests[instruction]
-        return Counter(own[run] for run in sorted(own)).most_common(1)[0][0]
+        digests = self.digests[instruction]
+        return Counter(digests[run] for run in sorted(digests)).most_common(1)[0][0]
 
     def odd_runs(self, instruction: int) -> set[int]:
         usual = self.usual(instruction)
@@ -268,13 +268,13 @@ def _table(tally: _Tally, graph: Graph, exact: bool) -> pd.DataFrame:
     readers = _producers(graph) if exact else {}
     rows = []
     for number in sorted(tally.digests):
-        own = tally.digests[number]
-        deviating, runs = len(odd[number]), len(own)
+        digests = tally.digests[number]
+        deviating, runs = len(odd[number]), len(digests)
         low, high = wilson(deviating, runs)
         about: dict[str, Any] = {"instruction": number, "runs": runs, "varied": deviating > 0}
         about |= names.get(number) or dict.fromkeys(NAMING, "")
         about |= {"deviating": deviating, "share": deviating / runs, "low": low, "high": high}
-        about["distinct"] = len(set(own.values()))
+        about["distinct"] = len(set(digests.values()))
         about["origin"] = None
         if exact and number in names:
             before = set[int]().union(*(odd.get(producer, set()) for producer in readers.get(number, ())))
@@ -301,7 +301,7 @@ def _producers(graph: Graph) -> dict[int, set[int]]:
         if node.instruction >= 0:
             producers[node.instruction] = before
         for branch in graph.branches(node):
-            producers |= {number: own | before for number, own in _producers(branch).items()}
+            producers |= {number: inner | before for number, inner in _producers(branch).items()}
     return producers
 
 

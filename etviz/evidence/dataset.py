@@ -42,12 +42,12 @@ class Entry:
 
 def entries(inputs: Any, takes: Sequence[Input], labels: Sequence[Any] | None = None) -> Iterator[Entry]:
     index = 0
-    for name, item, problem in _items(inputs):
+    for name, sample, problem in _items(inputs):
         if problem:
             yield Entry(index, name, problem=problem)
             index += 1
             continue
-        for values, label in _arguments(item, takes):
+        for values, label in _arguments(sample, takes):
             given = labels[index] if labels is not None and index < len(labels) else label
             yield Entry(index, name, values, given, why_not(values, takes))
             index += 1
@@ -70,9 +70,9 @@ def first_item(inputs: Any) -> tuple[tuple[Any, ...] | None, Any]:
             yield from inputs
 
         return (None if first is None else _tuple(first)), again()
-    for _, item, problem in _items(inputs):
+    for _, sample, problem in _items(inputs):
         if not problem:
-            return _tuple(item), inputs
+            return _tuple(sample), inputs
     return None, inputs
 
 
@@ -154,7 +154,7 @@ def _iterated(inputs: Iterable[Any]) -> Iterator[tuple[str, Any, str]]:
     source, failed = iter(inputs), 0
     while failed < _PATIENCE:
         try:
-            item = next(source)
+            sample = next(source)
         except StopIteration:
             return
         except Exception as error:  # noqa: BLE001 - the data set is the user's
@@ -162,7 +162,7 @@ def _iterated(inputs: Iterable[Any]) -> Iterator[tuple[str, Any, str]]:
             yield "", None, _said(error)
             continue
         failed = 0
-        yield "", item, ""
+        yield "", sample, ""
 
 
 def _said(error: Exception) -> str:
@@ -188,12 +188,12 @@ def _read(path: Path) -> Any:
     return tuple(values.values()) if isinstance(values, dict) and path.suffix != ".pt" else values
 
 
-def _tuple(item: Any) -> tuple[Any, ...]:
-    return tuple(item) if isinstance(item, (list, tuple)) else (item,)
+def _tuple(sample: Any) -> tuple[Any, ...]:
+    return tuple(sample) if isinstance(sample, (list, tuple)) else (sample,)
 
 
-def _arguments(item: Any, takes: Sequence[Input]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    given = flatten(_tuple(item))
+def _arguments(sample: Any, takes: Sequence[Input]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    given = flatten(_tuple(sample))
     values = tuple(torch.from_numpy(value) if isinstance(value, np.ndarray) else value for value in given)
     label = None
     if len(values) == len(takes) + 1:
@@ -204,16 +204,16 @@ def _arguments(item: Any, takes: Sequence[Input]) -> Iterator[tuple[tuple[Any, .
         return
     several = label is not None and getattr(label, "ndim", 0) > 0
     for at in range(size):
-        own = label[at] if label is not None and several else label
-        yield tuple(value[at : at + 1] for value in values), _plain(own)
+        sample_label = label[at] if label is not None and several else label
+        yield tuple(value[at : at + 1] for value in values), _plain(sample_label)
 
 
 def _batch(values: Sequence[Any], takes: Sequence[Input]) -> int | None:
     if not values or len(values) != len(takes):
         return None
     sizes = set()
-    for value, item in zip(values, takes, strict=True):
-        shape, expected = getattr(value, "shape", None), item.meta.shape if item.meta is not None else None
+    for value, declared in zip(values, takes, strict=True):
+        shape, expected = getattr(value, "shape", None), declared.meta.shape if declared.meta is not None else None
         if shape is None or expected is None or len(shape) != len(expected) or not shape:
             return None
         if expected[0] != 1 or tuple(shape[1:]) != tuple(expected[1:]):

@@ -241,7 +241,7 @@ def _judge(opened: _OpenProgram, work: Work, samples: Sequence[Sample], ran: Ran
     def judge(
         comparisons: Sequence[ExecutionGaps], given: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]
     ) -> None:
-        if any(is_doubtful(item) for item in comparisons):
+        if any(is_doubtful(comparison) for comparison in comparisons):
             opened.noise(work, samples, ran).judge(comparisons, given, fresh)
 
     return judge
@@ -279,10 +279,10 @@ def _run_row(sample: Sample, comparison: ExecutionGaps, exact: Sequence[Any] | N
         comparison.reference_outputs, comparison.runtime_outputs, comparison.output_scales, comparison.output_noise
     )
     row |= {f"output_{name}": value for name, value in worst_output(rows, OUTPUT_METRICS).items()}
-    known = [item for item in rows if item["status"] != NOT_COMPARED]
+    known = [output for output in rows if output["status"] != NOT_COMPARED]
     if comparison.ill_defined:
         row["reason"] = "NaN or Inf was quantized, so the outputs can't be judged"
-    row["matches"] = all(item["matches"] is True or item["matches"] == 1.0 for item in known) if known else None
+    row["matches"] = all(output["matches"] is True or output["matches"] == 1.0 for output in known) if known else None
     if exact is not None:
         against_float = worst_output(compare_outputs(exact, comparison.runtime_outputs, []), FLOAT_METRICS)
         row |= {f"float_{name}": value for name, value in against_float.items()}

@@ -247,7 +247,7 @@ def _run(
     ):
         for chunk, following in _with_next(_chunks(source, size, work, set(store.done()))):
             if chunk.work is None:
-                known = {at: content(item) for at, item in chunk.data.items()}
+                known = {at: content(values) for at, values in chunk.data.items()}
                 check_same(store, chunk.number, {entry.index: known.get(entry.index, "") for entry in chunk.entries})
                 bar.update(len(chunk.entries))
                 continue
@@ -270,7 +270,7 @@ class _Tables:
     def write(self, chunk: _Chunk, measured: Measured) -> None:
         refused = [failure(entry.index, entry.name, entry.problem) for entry in chunk.entries if entry.problem]
         rows: list[dict[str, Any]] = sorted([*measured.runs, *refused], key=lambda row: row["input"])
-        contents = {index: content(item) for index, item in chunk.data.items()}
+        contents = {index: content(values) for index, values in chunk.data.items()}
         rows = [row | {"content": contents.get(row["input"], "")} for row in rows]
         runs, gaps = _run_table(rows, run_columns(self._work.tasks)), pd.DataFrame(measured.gaps)
         if measured.operators and not (self._store.folder / "operators.parquet").is_file():

@@ -73,11 +73,11 @@ class Simulation:
             outputs = [flatten(rounded.run(*flatten(tuple(values)))) for values in self._inputs]
         if self._measure != "rmse":
             measure = TASKS[self._measure]
-            return fmean(measure(wanted, own, None) for wanted, own in zip(self._expected, outputs, strict=True))
+            return fmean(measure(wanted, found, None) for wanted, found in zip(self._expected, outputs, strict=True))
         pairs = [pair for item in zip(outputs, self._expected, strict=True) for pair in zip(*item, strict=False)]
-        pairs = [pair for pair in pairs if all(isinstance(item, torch.Tensor) for item in pair)]
-        total = math.fsum(float((own.double() - wanted.double()).square().sum()) for own, wanted in pairs)
-        count = sum(own.numel() for own, _ in pairs)
+        pairs = [pair for pair in pairs if all(isinstance(output, torch.Tensor) for output in pair)]
+        total = math.fsum(float((found.double() - wanted.double()).square().sum()) for found, wanted in pairs)
+        count = sum(found.numel() for found, _ in pairs)
         return math.sqrt(total / count) if count else math.nan
 
 
@@ -127,8 +127,8 @@ def _requests(model: GraphModule) -> dict[str, set[str]]:
         if node.op != "call_module" or not _is_observer(model.get_submodule(node.target)):
             continue
         (source, *_) = node.args
-        own = _annotation(source)
-        requests = {source.name} if own is not None and own.output_qspec is not None else set()
+        of_source = _annotation(source)
+        requests = {source.name} if of_source is not None and of_source.output_qspec is not None else set()
         for user in node.users:
             annotation = _annotation(user)
             if annotation is not None and annotation.input_qspec_map.get(source) is not None:
@@ -184,7 +184,7 @@ def ddmin(items: Sequence[Unit], holds: Callable[[Sequence[Unit]], bool]) -> lis
         if smaller is not None:
             kept, pieces = smaller, 2
             continue
-        rests = ([item for item in kept if item not in part] for part in parts)
+        rests = ([unit for unit in kept if unit not in part] for part in parts)
         rest = next((rest for rest in rests if rest and holds(rest)), None)
         if rest is not None:
             kept, pieces = rest, max(pieces - 1, 2)

@@ -247,7 +247,7 @@ class Store:
             if are_noted(self._unread):
                 self._vetted.update(self._unread)
                 return
-        rest = [item for item in self._unread if item >= path and item not in self._vetted][:_BATCH] or [path]
+        rest = [unread for unread in self._unread if unread >= path and unread not in self._vetted][:_BATCH] or [path]
         vet(rest)
         self._vetted.update(rest)
         if self._temporary is None and self._vetted.issuperset(self._unread):
@@ -260,7 +260,7 @@ class Store:
     def _names(self, folder: str, ending: str) -> list[str]:
         path = self._file(folder)
         try:
-            return [item.stem for item in path.iterdir() if item.suffix == ending]
+            return [file.stem for file in path.iterdir() if file.suffix == ending]
         except OSError as error:
             raise _unreadable(path, error) from error
 

@@ -112,9 +112,9 @@ class Study:
         counts = pd.concat([part["instruction"].value_counts() for part in self._store.gaps(["instruction"])])
         counts = counts.groupby(level=0).sum().sort_index()
         rounds = -(-int(counts.sum()) * len(wanted) // _VALUES)
-        for own in np.array_split(counts.index.to_numpy(), max(1, min(len(counts), rounds))):
+        for instructions in np.array_split(counts.index.to_numpy(), max(1, min(len(counts), rounds))):
             parts = self._store.gaps(wanted)
-            yield pd.concat([part[part["instruction"].isin(own)] for part in parts], ignore_index=True)
+            yield pd.concat([part[part["instruction"].isin(instructions)] for part in parts], ignore_index=True)
 
     def _statistics(self, values: pd.DataFrame, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         instructions, outputs = values["instruction"].to_numpy(), values["output"].to_numpy()
@@ -125,16 +125,16 @@ class Study:
         mismatched = (values["status"] == MISMATCH).to_numpy(bool)[order]
         columns = {name: values[name].to_numpy(np.float64)[order] for name in names}
         for start, end in itertools.pairwise([*starts, len(keys)]):
-            own = slice(start, end)
+            span = slice(start, end)
             named = self._named((int(keys[start, 0]), int(keys[start, 1])))
             for name, column in columns.items():
-                statistics = _describe(inputs[own], column[own], mismatched[own], name)
+                statistics = _describe(inputs[span], column[span], mismatched[span], name)
                 if statistics["inputs"] or statistics["nonfinite"]:
                     yield {**named, "metric": name, **statistics}
 
     def _named(self, key: tuple[int, int]) -> dict[str, Any]:
-        own = self._operators.get(key) or self._operators.get((key[0], 0), dict.fromkeys(NAMING, ""))
-        return {**own, "instruction": key[0], "output": key[1]}
+        naming = self._operators.get(key) or self._operators.get((key[0], 0), dict.fromkeys(NAMING, ""))
+        return {**naming, "instruction": key[0], "output": key[1]}
 
     @cached_property
     def _operators(self) -> dict[tuple[int, int], dict[str, Any]]:
@@ -306,23 +306,23 @@ def _describe(
     keys: npt.NDArray[np.int64], numbers: npt.NDArray[np.float64], bad: npt.NDArray[np.bool_], name: str
 ) -> dict[str, float | int]:
     known = ~np.isnan(numbers)
-    own: npt.NDArray[np.float64] = np.sort(numbers[known])
-    count = len(own)
+    ordered: npt.NDArray[np.float64] = np.sort(numbers[known])
+    count = len(ordered)
     worst, at = NAN, -1
     if count:
-        worst = float(own[0] if higher_is_better(name) else own[-1])
+        worst = float(ordered[0] if higher_is_better(name) else ordered[-1])
         at = int(keys[known & (numbers == worst)].min())
     if bad.any():
         at = int(keys[bad].min())
     with np.errstate(invalid="ignore"):
-        mean = float(np.sum(own) / count) if count else NAN
+        mean = float(np.sum(ordered) / count) if count else NAN
     return {
         "inputs": count,
         "mean": mean,
-        "min": float(own[0]) if count else NAN,
-        "p50": _quantile(own, 0.5),
-        "p99": _quantile(own, 0.99),
-        "max": float(own[-1]) if count else NAN,
+        "min": float(ordered[0]) if count else NAN,
+        "p50": _quantile(ordered, 0.5),
+        "p99": _quantile(ordered, 0.99),
+        "max": float(ordered[-1]) if count else NAN,
         "worst": worst,
         "worst_input": at,
         "nonfinite": int(bad.sum()),

@@ -154,7 +154,7 @@ def _beside(path: Path) -> dict[str, str]:
         raise ArtifactError(pte, "there is no such file", "name the .pte, or a folder that etviz.debug(workdir=) wrote")
     paths = {"pte": pte, "record": pte.with_suffix(".etviz"), "etrecord": pte.parent / FILES["etrecord"]}
     paths["data"] = pte.with_suffix(".ptd")
-    return {kind: str(item.absolute()) for kind, item in paths.items() if item.is_file()}
+    return {kind: str(file.absolute()) for kind, file in paths.items() if file.is_file()}
 
 
 def _subject(files: Mapping[str, str], method: str | None, title: str) -> Subject:
@@ -165,18 +165,18 @@ def _subject(files: Mapping[str, str], method: str | None, title: str) -> Subjec
     return Subject({kind: str(Path(path).absolute()) for kind, path in files.items()}, chosen, title)
 
 
-def arguments_of(model: Any, item: Sequence[Any]) -> tuple[Any, ...]:
+def arguments_of(model: Any, sample: Sequence[Any]) -> tuple[Any, ...]:
     """An item may end with a label."""
     forward = getattr(model, "forward", None)
     try:
         kinds = [p.kind for p in inspect.signature(forward).parameters.values()] if forward is not None else []
     except (TypeError, ValueError):
-        return tuple(item)
+        return tuple(sample)
     positional = sum(
         kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds
     )
     open_ended = not kinds or inspect.Parameter.VAR_POSITIONAL in kinds
-    return tuple(item) if open_ended or len(item) != positional + 1 else tuple(item[:-1])
+    return tuple(sample) if open_ended or len(sample) != positional + 1 else tuple(sample[:-1])
 
 
 def digest(path: str | Path) -> str:

@@ -235,11 +235,11 @@ def _values(
             raise UsageError("the study keeps no input; give inputs=")
         return kept[:_INPUTS], None
     example = made.get("example_inputs")
-    own = [tuple(example)] if example is not None else []
-    own += [tuple(batch) for batch in (calibration or [])]
-    if not own:
+    given = [tuple(example)] if example is not None else []
+    given += [tuple(batch) for batch in (calibration or [])]
+    if not given:
         raise UsageError("the inputs are not known; give inputs=")
-    return own[:_INPUTS], None
+    return given[:_INPUTS], None
 
 
 def _subject(
@@ -285,7 +285,7 @@ def _delegated(case: _Task, culprits: Sequence[tuple[str, ...]], budget: float) 
         return _none(case, "Nothing is quantized and nothing is delegated, so there is nothing to change.")
 
     def change(names: Sequence[str]) -> dict[str, Any]:
-        return {"partitioner": [keep_off_backend_class()(item, names) for item in partitioners]}
+        return {"partitioner": [keep_off_backend_class()(partitioner, names) for partitioner in partitioners]}
 
     def code(names: Sequence[str]) -> str:
         made = source_of(keep_off_backend_class(), _PARTITIONER)

@@ -197,10 +197,10 @@ def split(model: Any, inputs: Any, labels: Sequence[Any] | None) -> tuple[list[t
     first, inputs = first_item(inputs)
     if first is None:
         raise UsageError("inputs holds no input")
-    items = [item if isinstance(item, (tuple, list)) else (item,) for item in inputs]
-    values = [arguments_of(model, item) for item in items]
-    own = [item[-1] for item, value in zip(items, values, strict=True) if len(item) > len(value)]
-    return values, labels if labels is not None else own if len(own) == len(items) else None
+    items = [sample if isinstance(sample, (tuple, list)) else (sample,) for sample in inputs]
+    values = [arguments_of(model, sample) for sample in items]
+    inline_labels = [sample[-1] for sample, value in zip(items, values, strict=True) if len(sample) > len(value)]
+    return values, labels if labels is not None else inline_labels if len(inline_labels) == len(items) else None
 
 
 def _table(

@@ -67,10 +67,10 @@ def lower_variant(
         raise UsageError("model= names a function of another environment; name its interpreter as well, python=")
     rest = {name: lowering[name] for name in LOWERING if lowering.get(name) is not None}
     if python is None:
-        own = {name: make(value) if isinstance(value, str) else value for name, value in rest.items()}
-        if "partitioner" in own and not isinstance(own["partitioner"], (list, tuple)):
-            own["partitioner"] = [own["partitioner"]]
-        return subject_of(copy.deepcopy(model), inputs[0], folder, None, **own)
+        options = {name: make(value) if isinstance(value, str) else value for name, value in rest.items()}
+        if "partitioner" in options and not isinstance(options["partitioner"], (list, tuple)):
+            options["partitioner"] = [options["partitioner"]]
+        return subject_of(copy.deepcopy(model), inputs[0], folder, None, **options)
     for name in ("partitioner", "quantizer"):
         if not isinstance(rest.get(name, ""), str):
             raise UsageError(
@@ -138,9 +138,9 @@ def measure_latency(variants: Sequence[Variant], values: Sequence[Any], timeout:
     flat, variants = flatten(tuple(values)), [variant for variant in variants if not variant.emulated]
     taken: list[list[float]] = [[] for _ in variants]
     for _ in range(ROUNDS):
-        for own, variant in zip(taken, variants, strict=True):
+        for medians, variant in zip(taken, variants, strict=True):
             subject, again = variant.subject, [flat] * (_EXECUTIONS + 1)
             run = execute(subject.pte, again, method=subject.method, timeout=timeout, python=subject.python)
-            own.append(statistics.median(run.seconds[1:]))
-    for own, variant in zip(taken, variants, strict=True):
-        variant.numbers["latency_ms"] = 1e3 * min(own)
+            medians.append(statistics.median(run.seconds[1:]))
+    for medians, variant in zip(taken, variants, strict=True):
+        variant.numbers["latency_ms"] = 1e3 * min(medians)

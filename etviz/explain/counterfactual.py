@@ -164,7 +164,7 @@ def _with_error(changed: Any, computed: Any, runtime: Any, exact: Collection[int
 
 
 def _shifted(changed: Any, computed: Any, runtime: Any) -> Any:
-    if runtime is computed or not all(isinstance(item, torch.Tensor) for item in (changed, computed, runtime)):
+    if runtime is computed or not all(isinstance(value, torch.Tensor) for value in (changed, computed, runtime)):
         return changed
     if not changed.shape == computed.shape == runtime.shape:
         return changed

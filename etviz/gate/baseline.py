@@ -79,15 +79,15 @@ def bits_of(analysis: Analysis) -> dict[str, str]:
 
 def write_baseline(analysis: Analysis, path: PathLike, device: str = "", before: Baseline | None = None) -> None:
     """For a class of devices, its bits beside those `before`; a `UsageError` if the others ran on other inputs."""
-    own = baseline_of(analysis, device)
+    baseline = baseline_of(analysis, device)
     if before is not None and before.bits and not device:
-        own = replace(own, inputs=before.inputs, bits=before.bits)
+        baseline = replace(baseline, inputs=before.inputs, bits=before.bits)
     elif before is not None and before.bits.keys() - {device}:
-        if before.inputs != own.inputs:
+        if before.inputs != baseline.inputs:
             raise UsageError("the other classes of this baseline ran on other inputs; give this run the same inputs")
-        own = replace(own, names=before.names | own.names, bits=before.bits | own.bits)
-    rows = {key: {name: as_text(value) for name, value in values.items()} for key, values in own.rows.items()}
-    _DOCUMENT.write(path, {"rows": rows, "names": own.names, "inputs": own.inputs, "bits": own.bits})
+        baseline = replace(baseline, names=before.names | baseline.names, bits=before.bits | baseline.bits)
+    rows = {key: {name: as_text(value) for name, value in values.items()} for key, values in baseline.rows.items()}
+    _DOCUMENT.write(path, {"rows": rows, "names": baseline.names, "inputs": baseline.inputs, "bits": baseline.bits})
 
 
 def read_baseline(path: PathLike) -> Baseline:

@@ -168,14 +168,14 @@ def _bits(analysis: Analysis, baseline: Baseline, device: str) -> tuple[Case, li
         )
     if inputs_of(analysis) != baseline.inputs:
         raise UsageError("the bits of the baseline are of other inputs than this run's, so they can't be compared")
-    own, wrong, notes = bits_of(analysis), [], []
+    bits, wrong, notes = bits_of(analysis), [], []
     for name in baseline.bits:
-        parted = baseline.parting(own, name)
+        parted = baseline.parting(bits, name)
         text = f"gives the same bits as {name}" if parted is None else f"parts from {name} at {parted[0]}"
         if name != device:
             notes.append(text)
         elif parted is not None:
-            wrong.append(Violation("bits", parted[1], 0, f"{text}; {parted[1]} of {len(own)} values differ"))
+            wrong.append(Violation("bits", parted[1], 0, f"{text}; {parted[1]} of {len(bits)} values differ"))
     return Case(f"bits of {device}", None, "program", "", tuple(wrong)), notes
 
 

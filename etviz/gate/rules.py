@@ -156,10 +156,10 @@ def read_rules(path: PathLike) -> Rules:
         "factor": section.take_number("factor", 2.0),
     }
     rules = [Rule(section.take_limits())]
-    for index, item in enumerate(special):
-        part = _Section(str(path), f"{where}.rules[{index}]", dict(item) if isinstance(item, dict) else {})
-        if not isinstance(item, dict):
-            raise part.error(f"{part.where} is not a table: found {item!r}")
+    for index, rule in enumerate(special):
+        part = _Section(str(path), f"{where}.rules[{index}]", dict(rule) if isinstance(rule, dict) else {})
+        if not isinstance(rule, dict):
+            raise part.error(f"{part.where} is not a table: found {rule!r}")
         operator, dtype = (part.take(name, (str,), "*") for name in ("operator", "dtype"))
         rules.append(Rule(part.take_limits(), operator, dtype))
     try:
@@ -178,8 +178,8 @@ def find_rules(start: Path, judged: Path | None = None) -> Path | None:
     for folder in _within_repository(start.resolve()):
         if judged is not None and folder == judged.resolve():
             continue
-        if (own := folder / "etviz.toml").is_file():
-            return _own(own, judged)
+        if (path := folder / "etviz.toml").is_file():
+            return _own(path, judged)
         project = folder / "pyproject.toml"
         if project.is_file():
             tool = _parse(project).get("tool")

@@ -69,9 +69,9 @@ class _Walk:
     def _delegate(self, node: Node, inner: Graph, at: int, known: Mapping[str, _Values]) -> _Values:
         given = iter(node.args)
         names: dict[str, _Values] = {}
-        for item in inner.inputs:
-            if item.kind == "user":
-                names[item.name] = [_first(next(given, None), known)]
+        for placeholder in inner.inputs:
+            if placeholder.kind == "user":
+                names[placeholder.name] = [_first(next(given, None), known)]
         self.block(inner, at + 1, names, inside=True)
         values = []
         for output, out in enumerate(inner.outputs):
@@ -87,7 +87,7 @@ class _Walk:
         for branch in graph.branches(node):
             operands = graph.handed(node)
             given = zip(branch.user_inputs(), operands, strict=False)
-            names: dict[str, _Values] = {item.name: [_first(argument, known)] for item, argument in given}
+            names: dict[str, _Values] = {placeholder.name: [_first(argument, known)] for placeholder, argument in given}
             self.block(branch, at + 1, names)
             for output, out in enumerate(branch.outputs):
                 made = _first(out, names)

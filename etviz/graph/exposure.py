@@ -62,8 +62,8 @@ def parts_of_next(graph: Graph, exposure: Exposure, idle: Sequence[str], there: 
 
 def expose(graph: Graph) -> Exposure:
     exposure, uses = Exposure(), Uses(graph)
-    own = set(refs(graph.outputs))
-    computed = {item.name for item in graph.inputs if item.kind != "constant"}
+    outputs = set(refs(graph.outputs))
+    computed = {placeholder.name for placeholder in graph.inputs if placeholder.kind != "constant"}
     for node in graph.nodes:
         if not computed.isdisjoint(node.reads()):
             computed.add(node.name)
@@ -74,10 +74,10 @@ def expose(graph: Graph) -> Exposure:
             names = []  # a list, or no tensor
         if node.name not in computed:
             exposure.hidden[node.name] = _CONSTANT
-        elif own.isdisjoint(names):
+        elif outputs.isdisjoint(names):
             _hide(exposure, node, uses)
         if node.name not in exposure.hidden:
-            exposure.candidates += [name for name in names if name not in own]
+            exposure.candidates += [name for name in names if name not in outputs]
     return exposure
 
 

@@ -59,16 +59,16 @@ def _read_graph(name: str, data: Json, depth: int) -> Graph:
         raise MalformedGraphError("subgraphs are nested too deeply")
     graph = Graph(name)
     metas = {str(key): _read_meta(value) for key, value in data["tensor_values"].items()}
-    for item in data["inputs"]:
-        value = _argument(item, graph, depth)
+    for entry in data["inputs"]:
+        value = _argument(entry, graph, depth)
         input_name = value.name if isinstance(value, Ref) else f"_constant_input_{len(graph.inputs)}"
         graph.inputs.append(Input(input_name, "user", meta=metas.get(input_name)))
     taken: set[str] = set()
-    for item in data["nodes"]:
+    for entry in data["nodes"]:
         before = len(graph.nodes)
-        _read_node(graph, item, metas, depth, taken)
+        _read_node(graph, entry, metas, depth, taken)
         taken.update(node.name for node in graph.nodes[before:])
-    graph.outputs = [_argument(item, graph, depth) for item in data["outputs"]]
+    graph.outputs = [_argument(entry, graph, depth) for entry in data["outputs"]]
     return graph
 
 
@@ -83,7 +83,7 @@ def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, tak
     if _short(str(data["target"])) in WRAPS and _read_wrapped(graph, data, depth):
         return
     names = [name for output in data["outputs"] for name in _output_names(output)]
-    kwargs = {str(item["name"]): _argument(item["arg"], graph, depth) for item in data["inputs"]}
+    kwargs = {str(entry["name"]): _argument(entry["arg"], graph, depth) for entry in data["inputs"]}
     target = _short(str(data["target"]))
     if target in _FUNCTIONALIZED:
         target, kwargs, names = _read_functionalized(target, kwargs, names)
@@ -110,21 +110,21 @@ def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, tak
 def _read_functionalized(
     target: str, kwargs: dict[str, Any], names: list[str]
 ) -> tuple[str, dict[str, Any], list[str]]:
-    own = kwargs.pop("")
-    if not (isinstance(own, Tag) and own.kind == "operator"):
+    operator = kwargs.pop("")
+    if not (isinstance(operator, Tag) and operator.kind == "operator"):
         raise MalformedGraphError(f"{target} names no operator")
     bases = kwargs.pop("_all_bases", [])
     places = {key: kwargs.pop(key) for key in list(kwargs) if re.fullmatch(r"_\w+_base_index", key)}
     if any(key.startswith("_") for key in kwargs):
-        raise MalformedGraphError(f"{own.value} writes to a part of a value, which etviz does not follow")
+        raise MalformedGraphError(f"{operator.value} writes to a part of a value, which etviz does not follow")
     for key, at in places.items():
         kwargs[key.removeprefix("_").removesuffix("_base_index")] = None if at is None else bases[at]
-    known = LANGUAGE_OPERATORS.get(own.value)
+    known = LANGUAGE_OPERATORS.get(operator.value)
     if known is not None:
         order = list(places.values()) or list(range(len(known.writes)))
         first = len(names) - len(order)
         names = [*names[: known.results], *(names[first + at] for at in order)]
-    return own.value, kwargs, names
+    return operator.value, kwargs, names
 
 
 def _short(target: str) -> str:
@@ -134,7 +134,7 @@ def _short(target: str) -> str:
 
 
 def _read_condition(graph: Graph, data: Json, metas: dict[str, Meta], depth: int) -> None:
-    predicate, true, false, operands = (_argument(item["arg"], graph, depth) for item in data["inputs"])
+    predicate, true, false, operands = (_argument(entry["arg"], graph, depth) for entry in data["inputs"])
     names = [name for output in data["outputs"] for name in _output_names(output)]
     if not (isinstance(true, Tag) and isinstance(false, Tag) and isinstance(operands, list)):
         raise MalformedGraphError("a cond node has no two branches")
@@ -149,22 +149,22 @@ def _read_condition(graph: Graph, data: Json, metas: dict[str, Meta], depth: int
 
 def _read_loop(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, target: str) -> None:
     others = dict(graph.subgraphs)
-    body, *parts = (_argument(item["arg"], graph, depth) for item in data["inputs"])
+    body, *parts = (_argument(entry["arg"], graph, depth) for entry in data["inputs"])
     carries, rows, operands = parts if target == "scan" else ([], *parts)
     lists = isinstance(carries, list) and isinstance(rows, list) and isinstance(operands, list)
     if not (isinstance(body, Tag) and body.kind == "graph" and lists):
         raise MalformedGraphError(f"a {target} node has no body or no lists of arguments")
     names = [name for output in data["outputs"] for name in _output_names(output)]
-    own = names[0] if names else target
-    graph.subgraphs, inner, key = others, graph.subgraphs[body.value], f"{own}_{body.value}"
+    prefix = names[0] if names else target
+    graph.subgraphs, inner, key = others, graph.subgraphs[body.value], f"{prefix}_{body.value}"
     if len(inner.inputs) < len(carries) + len(rows) or len(inner.outputs) < len(carries):
         raise MalformedGraphError(f"the body of a {target} node takes or gives too little")
-    make_body(inner, own, len(carries), len(rows))
+    make_body(inner, prefix, len(carries), len(rows))
     graph.subgraphs[key] = inner
-    first = begin(own, carries)
+    first = begin(prefix, carries)
     outputs = tuple(metas.get(name) for name in names)
     args = ([Ref(node.name) for node in first], rows, operands)
-    node = Node(f"{own}{WHOLE}", target, args, outputs=outputs, subgraphs=(key,))
+    node = Node(f"{prefix}{WHOLE}", target, args, outputs=outputs, subgraphs=(key,))
     node.handles = _handles((data.get("metadata") or {}).get("debug_handle"))
     graph.nodes += [*first, node, *items(node, names, outputs)]
 
@@ -172,8 +172,8 @@ def _read_loop(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, tar
 def _read_wrapped(graph: Graph, data: Json, depth: int) -> bool:
     """Add the operators of a wrapped graph; False under autocast, which changes them."""
     others = dict(graph.subgraphs)
-    given = [_argument(item["arg"], graph, depth) for item in data["inputs"]]
-    at = next((at for at, item in enumerate(given) if isinstance(item, Tag) and item.kind == "graph"), -1)
+    given = [_argument(entry["arg"], graph, depth) for entry in data["inputs"]]
+    at = next((at for at, argument in enumerate(given) if isinstance(argument, Tag) and argument.kind == "graph"), -1)
     if at < 0:
         raise MalformedGraphError(f"a {data['target']} node has no graph")
     if not changes_nothing(_short(str(data["target"])), given):
@@ -192,7 +192,7 @@ def _python(target: str) -> str:
 def _output_names(output: Json) -> list[str]:
     kind, value = _only(output)
     if kind == "as_tensors" or kind == "as_optional_tensors":
-        return [str(_inner_name(item)) for item in value]
+        return [str(_inner_name(part)) for part in value]
     return [str(_inner_name(value))]
 
 
@@ -211,8 +211,8 @@ def _only(value: Json) -> tuple[str, Any]:
     return next(iter(value.items()))
 
 
-def _argument(item: Json, graph: Graph, depth: int) -> Any:
-    kind, value = _only(item)
+def _argument(entry: Json, graph: Graph, depth: int) -> Any:
+    kind, value = _only(entry)
     if kind in _SIMPLE:
         return _SIMPLE[kind](value)
     if kind in ("as_ints", "as_floats", "as_strings", "as_bools"):
@@ -281,19 +281,19 @@ def _read_meta(value: Json) -> Meta:
 
 
 def _read_signature(graph: Graph, data: Json) -> None:
-    for item, spec in zip(graph.inputs, data["input_specs"], strict=True):
+    for placeholder, spec in zip(graph.inputs, data["input_specs"], strict=True):
         kind, value = _only(spec)
         if kind in ("parameter", "buffer", "tensor_constant"):
-            item.kind, item.target = "constant", str(value[f"{kind}_name"])
+            placeholder.kind, placeholder.target = "constant", str(value[f"{kind}_name"])
     outputs = []
     for output, spec in zip(graph.outputs, data["output_specs"], strict=True):
         kind, value = _only(spec)
         if kind == "buffer_mutation" and isinstance(output, Ref):
             name = str(value["buffer_name"])
             graph.mutations[name] = output.name
-            for item in graph.inputs:
-                if item.target == name:
-                    item.kind = "buffer"
+            for placeholder in graph.inputs:
+                if placeholder.target == name:
+                    placeholder.kind = "buffer"
         else:
             outputs.append(output)
     graph.outputs = outputs
@@ -323,8 +323,8 @@ def _origin(value: Json, fallback: str) -> str:
     while isinstance(sources, list) and sources and isinstance(sources[-1], dict):
         ancestors.append(sources[-1])
         sources = sources[-1].get("from_node")
-    eldest = (item for item in reversed(ancestors) if "name" in item)
-    names = (item["name"] for item in eldest if is_exported_operator(str(item.get("target", ""))))
+    eldest = (ancestor for ancestor in reversed(ancestors) if "name" in ancestor)
+    names = (ancestor["name"] for ancestor in eldest if is_exported_operator(str(ancestor.get("target", ""))))
     return str(next(names, fallback))
 
 

@@ -24,8 +24,8 @@ class Inlined:
 
 def inline(graph: Graph) -> Inlined:
     """Replace delegate calls by the delegates' nodes; branches stay."""
-    flat = Inlined(Graph(graph.name, inputs=[replace(item) for item in graph.inputs]))
-    names = _copy(flat, graph, "", {item.name: Ref(item.name) for item in graph.inputs})
+    flat = Inlined(Graph(graph.name, inputs=[replace(placeholder) for placeholder in graph.inputs]))
+    names = _copy(flat, graph, "", {placeholder.name: Ref(placeholder.name) for placeholder in graph.inputs})
     flat.graph.outputs = [renamed(out, names) for out in graph.outputs]
     return flat
 
@@ -58,12 +58,12 @@ def _copy(flat: Inlined, graph: Graph, prefix: str, names: dict[str, Any]) -> di
 def _enter(flat: Inlined, inner: Graph, prefix: str, args: tuple[Any, ...]) -> list[Any]:
     given = iter(args)
     names: dict[str, Any] = {}
-    for item in inner.inputs:
-        if item.kind == "user":
-            names[item.name] = next(given, None)
+    for placeholder in inner.inputs:
+        if placeholder.kind == "user":
+            names[placeholder.name] = next(given, None)
         else:
-            names[item.name] = Ref(prefix + item.name)
-            flat.graph.inputs.append(replace(item, name=prefix + item.name))
+            names[placeholder.name] = Ref(prefix + placeholder.name)
+            flat.graph.inputs.append(replace(placeholder, name=prefix + placeholder.name))
     _copy(flat, inner, prefix, names)
     return [renamed(out, names) for out in inner.outputs]
 
@@ -80,15 +80,15 @@ def changes_nothing(target: str, flags: Sequence[Any]) -> bool:
 def unwrap(graph: Graph, inner: Graph, given: Sequence[Any], names: Sequence[str], prefix: str) -> None:
     """Add a wrapped graph's nodes to the graph around it; its outputs get the `names`, its other nodes the prefix."""
     values: dict[str, Any] = dict(zip((item.name for item in inner.inputs if item.kind == "user"), given, strict=True))
-    constants = [item for item in inner.inputs if item.kind != "user"]
-    graph.inputs += [replace(item, name=prefix + item.name) for item in constants]
-    values |= {item.name: Ref(prefix + item.name) for item in constants}
-    own: dict[str, str] = {}
+    constants = [placeholder for placeholder in inner.inputs if placeholder.kind != "user"]
+    graph.inputs += [replace(placeholder, name=prefix + placeholder.name) for placeholder in constants]
+    values |= {placeholder.name: Ref(prefix + placeholder.name) for placeholder in constants}
+    output_names: dict[str, str] = {}
     for name, out in zip(names, inner.outputs, strict=True):
         if isinstance(out, Ref) and out.name not in values:
-            own.setdefault(out.name, name)
+            output_names.setdefault(out.name, name)
     metas = {node.name: node.outputs for node in inner.nodes} | {item.name: (item.meta,) for item in inner.inputs}
-    values |= {node.name: Ref(own.get(node.name, prefix + node.name)) for node in inner.nodes}
+    values |= {node.name: Ref(output_names.get(node.name, prefix + node.name)) for node in inner.nodes}
     for node in inner.nodes:
         args, kwargs = tuple(renamed(node.args, values)), renamed(node.kwargs, values)
         subgraphs = tuple(prefix + name for name in node.subgraphs)

@@ -160,11 +160,11 @@ def refs(value: Any) -> Iterator[str]:
 
 
 def _collect_refs(value: Any, names: list[str]) -> None:
-    for item in value.values() if isinstance(value, dict) else value:
-        if isinstance(item, Ref):
-            names.append(item.name)
-        elif isinstance(item, (list, tuple, dict)) and item:
-            _collect_refs(item, names)
+    for part in value.values() if isinstance(value, dict) else value:
+        if isinstance(part, Ref):
+            names.append(part.name)
+        elif isinstance(part, (list, tuple, dict)) and part:
+            _collect_refs(part, names)
 
 
 def map_arg(value: Any, leaf: Callable[[Any], Any]) -> Any:

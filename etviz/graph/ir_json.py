@@ -91,8 +91,8 @@ def load_graph(data: Json, texts: list[str], depth: int = 0) -> Graph:
     try:
         graph = Graph(
             name=_text(data["name"]),
-            inputs=[_load_input(item) for item in data["inputs"]],
-            nodes=[_load_node(item, texts) for item in data["nodes"]],
+            inputs=[_load_input(entry) for entry in data["inputs"]],
+            nodes=[_load_node(entry, texts) for entry in data["nodes"]],
             outputs=[load_arg(out) for out in data["outputs"]],
             mutations={_text(target): _text(name) for target, name in map(_pair, data["mutations"])},
             subgraphs={_text(name): load_graph(sub, texts, depth + 1) for name, sub in map(_pair, data["subgraphs"])},

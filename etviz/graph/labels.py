@@ -56,8 +56,8 @@ def describe(graph: Graph, node: Node, output: int) -> dict[str, Any]:
 
 def debug_handles(graph: Graph, node: Node) -> tuple[int, ...]:
     inner = graph.subgraphs.get(node.subgraphs[0]) if node.target == "delegate" and node.subgraphs else None
-    own = [handle for item in inner.nodes for handle in item.handles] if inner is not None else []
-    return tuple(sorted({*node.handles, *own} - {-1, 0}))
+    inner_handles = [handle for operator in inner.nodes for handle in operator.handles] if inner is not None else []
+    return tuple(sorted({*node.handles, *inner_handles} - {-1, 0}))
 
 
 def _maker(inner: Graph, output: int) -> Node | None:
@@ -96,18 +96,18 @@ def constant_names(graph: Graph) -> dict[str, str]:
     names: dict[str, str] = {}
     for inner in graph.subgraphs.values():
         names |= constant_names(inner)
-    constants = {item.name: item for item in graph.inputs if item.kind == "constant"}
+    constants = {placeholder.name: placeholder for placeholder in graph.inputs if placeholder.kind == "constant"}
     names |= {item.target: item.target.rpartition("/")[2] for item in constants.values() if item.target not in names}
     for node in graph.nodes:
         read = [constants[name] for name in node.reads() if name in constants]
         if read and (is_dequantize(node) or only_moves(node)):
             constants[node.name] = read[0]
             continue
-        flat = [item.meta is not None and len(item.meta.shape) < 2 for item in read]
-        for at, item in enumerate(read):
-            if _NUMBERED_CONSTANT.fullmatch(names[item.target]) and node.module:
+        flat = [placeholder.meta is not None and len(placeholder.meta.shape) < 2 for placeholder in read]
+        for at, placeholder in enumerate(read):
+            if _NUMBERED_CONSTANT.fullmatch(names[placeholder.target]) and node.module:
                 is_bias = flat[at] and (at > 0 or not all(flat))
-                names[item.target] = f"{node.module}.{'bias' if is_bias else 'weight'}"
+                names[placeholder.target] = f"{node.module}.{'bias' if is_bias else 'weight'}"
     return names
 
 
@@ -148,8 +148,8 @@ def source_code(stack: str) -> str:
 
 def _own_frame(stack: str) -> re.Match[str] | None:
     frames = [frame for frame in _FRAME.finditer(stack) if not _TRACING.search(frame["file"])]
-    own = [frame for frame in frames if not is_foreign(frame["file"])]
-    return (own or frames)[-1] if frames else None
+    user_frames = [frame for frame in frames if not is_foreign(frame["file"])]
+    return (user_frames or frames)[-1] if frames else None
 
 
 def is_foreign(file: str) -> bool:

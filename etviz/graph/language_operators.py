@@ -20,7 +20,7 @@ class LanguageOperator:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(item.split()[-1].partition("=")[0] for item in self.arguments[1:-1].split(", "))
+        return tuple(argument.split()[-1].partition("=")[0] for argument in self.arguments[1:-1].split(", "))
 
     @property
     def writes(self) -> tuple[str, ...]:

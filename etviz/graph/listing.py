@@ -20,8 +20,8 @@ BODY: Final = "get_attr"
 def format_delegated_graph(graph: Graph) -> str:
     lines = ["graph():"]
     uses = Uses(graph)
-    for item in graph.inputs:
-        lines.append(f"{_INDENT}{_placeholder(item.name, uses)}")
+    for placeholder in graph.inputs:
+        lines.append(f"{_INDENT}{_placeholder(placeholder.name, uses)}")
     for node in graph.nodes:
         if node.target == WRITE or (item_of(node) and not uses.count(node.name)):
             continue
@@ -42,7 +42,7 @@ def format_delegated_graph(graph: Graph) -> str:
 
 def _inside(graph: Graph) -> list[str]:
     uses = Uses(graph)
-    lines = [_placeholder(item.name, uses) for item in graph.inputs]
+    lines = [_placeholder(placeholder.name, uses) for placeholder in graph.inputs]
     lines.extend(_call(node, uses) for node in graph.nodes)
     lines.append(f"return [{', '.join(map(_plain, graph.outputs))}]")
     return lines

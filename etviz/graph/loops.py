@@ -27,25 +27,31 @@ def body_of(graph: Graph, node: Node) -> Graph:
 
 
 def begin(name: str, carries: Sequence[Any]) -> list[Node]:
-    return [Node(f"{name}_carry_{at}", "aten.clone.default", (item,), kernel=COPY) for at, item in enumerate(carries)]
+    return [Node(f"{name}_carry_{at}", "aten.clone.default", (carry,), kernel=COPY) for at, carry in enumerate(carries)]
 
 
 def make_body(body: Graph, name: str, carries: int, rows: int) -> None:
     """From upstream's form, ``(carries, one row of each tensor, operands)``, to this module's."""
     users = body.user_inputs()
     taken = users[carries : carries + rows]
-    whole = [Input(f"{item.name}_rows", "user") for item in taken]
+    whole = [Input(f"{placeholder.name}_rows", "user") for placeholder in taken]
     at = Input("round", "user")
     takes = [
-        Node(item.name, "aten.select_copy.int", (Ref(tensor.name), 0, Ref(at.name)), outputs=(item.meta,), kernel=TAKE)
-        for item, tensor in zip(taken, whole, strict=True)
+        Node(
+            placeholder.name,
+            "aten.select_copy.int",
+            (Ref(tensor.name), 0, Ref(at.name)),
+            outputs=(placeholder.meta,),
+            kernel=TAKE,
+        )
+        for placeholder, tensor in zip(taken, whole, strict=True)
     ]
     given = iter([*users[:carries], *whole, *users[carries + rows :], at])
-    others = [item for item in body.inputs if item.kind != "user"]
-    metas = {item.name: item.meta for item in users[:carries]}
+    others = [placeholder for placeholder in body.inputs if placeholder.kind != "user"]
+    metas = {placeholder.name: placeholder.meta for placeholder in users[:carries]}
     copies = [
-        Node(f"next_{item.name}", "aten.clone.default", (out,), outputs=(metas[item.name],), kernel=COPY)
-        for item, out in zip(users[:carries], body.outputs, strict=False)
+        Node(f"next_{placeholder.name}", "aten.clone.default", (out,), outputs=(metas[placeholder.name],), kernel=COPY)
+        for placeholder, out in zip(users[:carries], body.outputs, strict=False)
     ]
     body.inputs = [*given, *others]
     body.nodes = [*takes, *body.nodes, *copies]

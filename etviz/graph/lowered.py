@@ -37,12 +37,12 @@ def as_lowered(
     everything = [node.name for part in (kept, *insides.values()) for node in part]
     fresh = itertools.count(1 + max((_number(name) for name in everything if name.startswith("getitem")), default=-1))
     names, inside = dict[str, str](), dict(graph.subgraphs)
-    constants = {item.name: at for at, item in enumerate(inputs) if item.kind != "user"}
+    constants = {placeholder.name: at for at, placeholder in enumerate(inputs) if placeholder.kind != "user"}
     for call, nodes in insides.items():
         inner = calls[call]
         nodes = [_renamed(_in_order(node, by_position), names if edge else {}) for node in nodes]
-        own = _inputs(inner, nodes, constants) if edge else inner.inputs
-        inside[inner.name] = replace(inner, inputs=own, nodes=nodes)
+        inner_inputs = _inputs(inner, nodes, constants) if edge else inner.inputs
+        inside[inner.name] = replace(inner, inputs=inner_inputs, nodes=nodes)
         names |= {name: f"getitem_{at}" if (at := next(fresh)) else "getitem" for name in items[call]}
     called = (node.name for node in kept if node.name in calls)
     names |= {name: f"{_DELEGATE}_{at}" if at else _DELEGATE for at, name in enumerate(called)}
@@ -69,29 +69,33 @@ def _with_bodies(graph: Graph, bodies: Mapping[str, tuple[str, list[str]]]) -> G
     nodes = list[Node]()
     for node in graph.nodes:
         if node.name in bodies:
-            own, args = list(map(Ref, bodies[node.name][1])), node.args
-            args = (args[0], *own, list(args[1])) if node.target == "cond" else (*own, *args[node.target == "map" :])
-            nodes.extend(Node(body.name, BODY) for body in own)
+            body_refs, args = list(map(Ref, bodies[node.name][1])), node.args
+            args = (
+                (args[0], *body_refs, list(args[1]))
+                if node.target == "cond"
+                else (*body_refs, *args[node.target == "map" :])
+            )
+            nodes.extend(Node(body.name, BODY) for body in body_refs)
             node = replace(node, args=args)
         nodes.append(node)
-    names = {name: own for name, (own, _) in bodies.items()}
+    names = {name: new_name for name, (new_name, _) in bodies.items()}
     outputs = [_with_names(value, names) for value in graph.outputs]
     return replace(graph, nodes=[_renamed(node, names) for node in nodes], outputs=outputs)
 
 
 def _with_copies(edge: Graph, calls: dict[str, Graph]) -> Graph:
     """Each further reader has a copy of a constant that delegates share, as upstream's `duplicate_constant_node`."""
-    held = {item.name for inner in calls.values() for item in inner.inputs if item.kind != "user"}
+    held = {placeholder.name for inner in calls.values() for placeholder in inner.inputs if placeholder.kind != "user"}
     owners = {node.name: call for call, inner in calls.items() for node in inner.nodes}
     copies, inputs = dict[str, dict[str, str]](), list[Input]()
     users = Uses(edge).users
-    for item in edge.inputs:
-        readers = [node.name for node in users.get(item.name, ())]
-        if item.name in held and len({owners.get(name) for name in readers}) > 1:
+    for placeholder in edge.inputs:
+        readers = [node.name for node in users.get(placeholder.name, ())]
+        if placeholder.name in held and len({owners.get(name) for name in readers}) > 1:
             for at, name in enumerate(readers[1:]):
-                inputs.append(replace(item, name=f"{item.name}_copy_{at}"))
-                copies.setdefault(name, {})[item.name] = inputs[-1].name
-        inputs.append(item)
+                inputs.append(replace(placeholder, name=f"{placeholder.name}_copy_{at}"))
+                copies.setdefault(name, {})[placeholder.name] = inputs[-1].name
+        inputs.append(placeholder)
     nodes = [_renamed(node, copies[node.name]) if node.name in copies else node for node in edge.nodes]
     return replace(edge, inputs=inputs, nodes=nodes)
 
@@ -104,34 +108,34 @@ def _sorted(edge: Graph, calls: dict[str, Graph], nodes: Sequence[Node]) -> tupl
     """
     place, known = {node.name: at for at, node in enumerate(edge.nodes)}, {node.name: node for node in edge.nodes}
     wholes = {call: {node.name for node in inner.nodes} for call, inner in calls.items()}
-    own = {node.name: known.get(node.name, node) for node in nodes}
-    own |= {node.name: node for node in nodes if (item_of(node) or ("",))[0] in calls}
+    by_name = {node.name: known.get(node.name, node) for node in nodes}
+    by_name |= {node.name: node for node in nodes if (item_of(node) or ("",))[0] in calls}
     run = [node.name for node in nodes if node.instruction >= 0]
     spans = {call: [place[name] for name in whole] or [0] for call, whole in wholes.items()}
     ways = [sorted(wholes, key=lambda call: -max(spans[call])), sorted(wholes, key=lambda call: min(spans[call]))]
     for tags in ways[:: -1 if _is_unmerged(edge, calls) else 1]:
         order, insides = _lower(edge, {call: wholes[call] for call in tags})
         at = {name: number for number, name in enumerate(order)}
-        if own.keys() <= at.keys() and run == sorted(run, key=at.__getitem__):
+        if by_name.keys() <= at.keys() and run == sorted(run, key=at.__getitem__):
             break
     else:
-        order, insides = list(own), {call: sorted(wholes[call], key=place.__getitem__) for call in reversed(calls)}
+        order, insides = list(by_name), {call: sorted(wholes[call], key=place.__getitem__) for call in reversed(calls)}
     inside = {call: [known[name] for name in names] for call, names in insides.items()}
-    return [own[name] for name in order if name in own], inside
+    return [by_name[name] for name in order if name in by_name], inside
 
 
 def _is_unmerged(edge: Graph, calls: dict[str, Graph]) -> bool:
     makers = {node.name: call for call, inner in calls.items() for node in inner.nodes}
-    given = {item.name for item in edge.inputs}
+    given = {placeholder.name for placeholder in edge.inputs}
     for inner in calls.values():
-        sources = {makers.get(item.name, "") for item in inner.inputs if item.name not in given}
+        sources = {makers.get(placeholder.name, "") for placeholder in inner.inputs if placeholder.name not in given}
         if len(sources) == 1 and (one := calls.get(sources.pop())) and one.backend_id == inner.backend_id:
             return True
     return False
 
 
 def _lower(edge: Graph, wholes: Mapping[str, set[str]]) -> tuple[list[str], dict[str, list[str]]]:
-    results, inputs, insides = edge.results(), [item.name for item in edge.inputs], dict[str, list[str]]()
+    results, inputs, insides = edge.results(), [placeholder.name for placeholder in edge.inputs], dict[str, list[str]]()
     order, reads = [node.name for node in edge.nodes], {node.name: node.reads() for node in edge.nodes}
     for call, whole in wholes.items():
         insides[call] = [name for name in order if name in whole]
@@ -163,8 +167,8 @@ def _lower(edge: Graph, wholes: Mapping[str, set[str]]) -> tuple[list[str], dict
 
 
 def _inputs(inner: Graph, nodes: Sequence[Node], constants: Mapping[str, int]) -> list[Input]:
-    handed, own = {item.name for item in inner.inputs if item.kind == "user"}, {node.name for node in nodes}
-    taken = dict.fromkeys(name for node in nodes for name in node.reads() if name not in own)
+    handed, made = {item.name for item in inner.inputs if item.kind == "user"}, {node.name for node in nodes}
+    taken = dict.fromkeys(name for node in nodes for name in node.reads() if name not in made)
     places = {name: at for name, at in constants.items() if name not in handed}
     return [Input(name, "user") for name in sorted(taken, key=lambda name: places.get(name, len(constants)))]
 

@@ -62,7 +62,7 @@ def is_dequantize(node: Node) -> bool:
 
 
 def unpacked_weights(graph: Graph) -> frozenset[str]:
-    fixed = {item.name for item in graph.inputs if item.kind == "constant"}
+    fixed = {placeholder.name for placeholder in graph.inputs if placeholder.kind == "constant"}
     unpacked = set[str]()
     for node in graph.nodes:
         reads = set(node.reads())

@@ -25,7 +25,7 @@ def written_by(node: Node) -> Written:
 
 def thread_state(graph: Graph, written: Callable[[Node], Written] = written_by) -> None:
     """Each call returns what it writes; later readers are redirected."""
-    metas: dict[str, Meta | None] = {item.name: item.meta for item in graph.inputs}
+    metas: dict[str, Meta | None] = {placeholder.name: placeholder.meta for placeholder in graph.inputs}
     current: dict[str, str] = {}
     nodes: list[Node] = []
 
@@ -44,10 +44,10 @@ def thread_state(graph: Graph, written: Callable[[Node], Written] = written_by) 
     graph.nodes = nodes
     graph.outputs = map_arg(graph.outputs, renamed)
     graph.mutations = {target: current.get(name, name) for target, name in graph.mutations.items()}
-    for item in graph.inputs:
-        if item.name in current and item.target:
-            item.kind = "buffer"
-            graph.mutations.setdefault(item.target, current[item.name])
+    for placeholder in graph.inputs:
+        if placeholder.name in current and placeholder.target:
+            placeholder.kind = "buffer"
+            graph.mutations.setdefault(placeholder.target, current[placeholder.name])
 
 
 def give(

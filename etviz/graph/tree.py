@@ -106,9 +106,9 @@ def _add_graph(tree: Tree, graph: Graph, depth: int, latency: Mapping[int, float
         index = tree.open(depth, kind, node_label(graph, node), node, backend, time)
         told = ran if node.target == "cond" else ()
         below = sum(_add_branch(tree, branch, depth + 1, latency, ran, told) for branch in graph.branches(node))
-        for item in operators(inside.nodes):
-            child = tree.open(depth + 1, "inner", short_operator(item.target), item, backend)
-            tree.by_inner[node.instruction, item.name] = child
+        for operator in operators(inside.nodes):
+            child = tree.open(depth + 1, "inner", short_operator(operator.target), operator, backend)
+            tree.by_inner[node.instruction, operator.name] = child
             below += 1
         tree.close(index, below)
         count += below if node.target in ("delegate", *CONTROL) else 1
@@ -132,10 +132,10 @@ def _add_branch(
 
 
 def _taken(graph: Graph, ran: Sequence[Set[int]]) -> str:
-    own = {node.instruction for node in graph.walk() if node.instruction >= 0}
-    if not own or not ran:
+    of_branch = {node.instruction for node in graph.walk() if node.instruction >= 0}
+    if not of_branch or not ran:
         return ""
-    count = sum(not own.isdisjoint(instructions) for instructions in ran)
+    count = sum(not of_branch.isdisjoint(instructions) for instructions in ran)
     if count in (0, len(ran)):
         return " (taken)" if count else " (not taken)"
     return f" (taken in {count} of {len(ran)} executions)"
@@ -167,9 +167,9 @@ def _operators(graph: Graph) -> list[tuple[str, Node, str, tuple[int, int]]]:
         if node.target == "delegate":
             inner = graph.inside(node)
             produced = {o.name: i for i, o in reversed(list(enumerate(inner.outputs))) if isinstance(o, Ref)}
-            for item in operators(inner.nodes):
-                key = (node.instruction, produced.get(item.name, _NO_OUTPUT))
-                rows.append(("inner", item, inner.backend_id, key))
+            for operator in operators(inner.nodes):
+                key = (node.instruction, produced.get(operator.name, _NO_OUTPUT))
+                rows.append(("inner", operator, inner.backend_id, key))
         elif node.target not in CONTROL:
             kind = "inner" if graph.backend_id else "kernel"
             rows.append((kind, node, graph.backend_id, (node.instruction, _ITSELF)))

@@ -176,10 +176,10 @@ class ArtifactSet:
         runs: list[list[Any]] = []
         if self.etrecord is not None:
             known = self.etrecord.representative_inputs()
-            runs = [item for item in _flat(known) if graph is None or fits(graph, item)]
+            runs = [values for values in _flat(known) if graph is None or fits(graph, values)]
             if not runs and (known is not None or len(self.methods) > 1):
                 example = _flat(self.etrecord.example_inputs(method))
-                runs = [item for item in example if graph is None or fits(graph, item)] or _flat(known)
+                runs = [values for values in example if graph is None or fits(graph, values)] or _flat(known)
         if not runs and self.record is not None and "inputs" in self.record.extra:
             runs = _flat(Weights(self.record, self.named["record"], None).inputs())
         return runs
@@ -219,8 +219,8 @@ def _flat(given: Any) -> list[list[Any]]:
 
     if given is None:
         return []
-    several = isinstance(given, list) and bool(given) and all(isinstance(item, tuple) for item in given)
-    return [flatten(item) for item in given] if several else [flatten(given)]
+    several = isinstance(given, list) and bool(given) and all(isinstance(values, tuple) for values in given)
+    return [flatten(values) for values in given] if several else [flatten(given)]
 
 
 def _read_bundle(pte: PathLike) -> BundledProgram | None:

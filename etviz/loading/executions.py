@@ -156,7 +156,7 @@ def _each_is_given(paired: Paired, given: Any) -> bool:
 
 
 def _failed_metrics(runs: Sequence[Run]) -> list[str]:
-    failed = Counter(text for item in runs for gap in item.comparison.gaps for text in gap.failed_metrics)
+    failed = Counter(text for run in runs for gap in run.comparison.gaps for text in gap.failed_metrics)
     return [f"{text[0].upper()}{text[1:]} ({count} of the values)." for text, count in failed.items()]
 
 
@@ -311,7 +311,7 @@ class _InTurn:
         return comparisons
 
     def one_for_all(self, runs: Sequence[Run]) -> Iterator[str]:
-        taken = sum(1 for item in runs if item.input_index >= 0 and item.comparison.reference_outputs)
+        taken = sum(1 for run in runs if run.input_index >= 0 and run.comparison.reference_outputs)
         if self._named and not self._ran_here and len(self._candidates) == 1 < taken:
             yield _ONE_FOR_ALL.format("each" if taken == len(runs) else taken, len(runs))
 

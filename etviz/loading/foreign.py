@@ -73,12 +73,14 @@ class Foreign:
         self._session = f"{os.getpid()}-{next(_NUMBERS)}"
         self._told = False
 
-    def compare(self, given: Any, own: OwnFunctions | None, custom: CustomMetrics, how: Mapping[str, Any]) -> Compared:
+    def compare(
+        self, given: Any, functions: OwnFunctions | None, custom: CustomMetrics, how: Mapping[str, Any]
+    ) -> Compared:
         """`ExecutionError` if the child process crashes, or takes more memory or time than the files justify."""
-        main, given = _Main(self, own), _flat(self.paired, given)
-        compared, problems = self.ask("compare", main, [given, own, custom, dict(how), main.number])
-        if own is not None:
-            own.problems.update(problems)
+        main, given = _Main(self, functions), _flat(self.paired, given)
+        compared, problems = self.ask("compare", main, [given, functions, custom, dict(how), main.number])
+        if functions is not None:
+            functions.problems.update(problems)
         for kind, path in self.paired.artifacts.named.items():
             if _state(path) != self._states[kind]:
                 raise ArtifactError(path, "the file was changed while it was read", "load it again when it is complete")
@@ -157,8 +159,8 @@ def _result(answer: Mapping[str, Any], folder: Path, names: _ParentNames) -> Any
         raise RuntimeError(answer["failed"])
     result = Unpacker(folder / "found", names).unpack(answer["found"])
     if isinstance(result, ArtifactError):
-        own = names.paired.artifacts.named.values()
-        result.path = next((path for path in own if str(Path(path).absolute()) == result.path), result.path)
+        paths = names.paired.artifacts.named.values()
+        result.path = next((path for path in paths if str(Path(path).absolute()) == result.path), result.path)
     if isinstance(result, EtvizError):
         raise result
     return result
@@ -204,7 +206,7 @@ class _SharedNames(Known, ABC):
         self.paired = paired
         self._objects = [paired.constants, *_parts(paired.graph), *(_parts(paired.edge) if paired.edge else ())]
         self._blocks = {id(block): at for at, block in enumerate(paired.artifacts.dump.blocks)}
-        self._numbers = {id(item): number for number, item in enumerate(self._objects)}
+        self._numbers = {id(shared): number for number, shared in enumerate(self._objects)}
 
     def name(self, value: Any, packer: Packer) -> Json | None:
         number = self._numbers.get(id(value))
@@ -299,8 +301,8 @@ class _ParentNames(_SharedNames):
         return Replay(refuse, known, refuse if has_float else None, dict.fromkeys(stages, refuse), self._main)
 
     def find_piece(self, unpacker: Unpacker, graph: Json, constants: Json, executions: Json) -> Replay:
-        own, weights = unpacker.unpack(graph), unpacker.unpack(constants)
-        return self._main.piece(own, weights, [Execution(*item) for item in unpacker.unpack(executions)])
+        piece_graph, weights = unpacker.unpack(graph), unpacker.unpack(constants)
+        return self._main.piece(piece_graph, weights, [Execution(*item) for item in unpacker.unpack(executions)])
 
     def call(self, call: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         path = folder / call["file"]
@@ -337,7 +339,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _pack_all(packer: Packer, replay: Replay) -> Json:
-    return packer.pack([(list(item.inputs), item.log) for item in replay.executions])
+    return packer.pack([(list(execution.inputs), execution.log) for execution in replay.executions])
 
 
 # ---- the child ----
@@ -398,15 +400,15 @@ class _ChildNames(_SharedNames):
         self._calls = itertools.count()
 
     def name_function(self, function: Any) -> Json:
-        own = function.function if isinstance(function, _ParentMetrics) else function
-        if not isinstance(own, _ParentFunction):
+        plain = function.function if isinstance(function, _ParentMetrics) else function
+        if not isinstance(plain, _ParentFunction):
             raise TypeError(f"{function!r} can't be handed to another process")
-        return ["function", own.number]
+        return ["function", plain.number]
 
     def name_replay(self, replay: Replay, packer: Packer) -> Json:
         if not any(replay is known for known in self._session.replays.values()):
             return ["piece", packer.pack(replay.graph), packer.pack(replay.constants), _pack_all(packer, replay)]
-        executions = [(item.log, list(item.inputs)) for item in replay.executions]
+        executions = [(execution.log, list(execution.inputs)) for execution in replay.executions]
         return ["replay", packer.pack(executions), replay.fresh_float is not None, list(replay.stages)]
 
     def keep(self, number: int, replay: Replay) -> None:
@@ -420,15 +422,15 @@ class _ChildNames(_SharedNames):
 
     def find_replay(self, unpacker: Unpacker, number: int, *told: Json) -> Replay:
         if told:
-            own, executions = map(unpacker.unpack, told)
-            self._session.replays[number] = _replay_of(replace(self.paired, own_operators=own), executions)
+            functions, executions = map(unpacker.unpack, told)
+            self._session.replays[number] = _replay_of(replace(self.paired, own_operators=functions), executions)
         if number not in self._session.replays:
             raise _ForgottenError
         return self._session.replays[number]
 
     def find_piece(self, unpacker: Unpacker, graph: Json, constants: Json, executions: Json) -> Replay:
-        own, weights = unpacker.unpack(graph), unpacker.unpack(constants)
-        return piece(own, weights, [Execution(*item) for item in unpacker.unpack(executions)])
+        piece_graph, weights = unpacker.unpack(graph), unpacker.unpack(constants)
+        return piece(piece_graph, weights, [Execution(*execution) for execution in unpacker.unpack(executions)])
 
     def call(self, number: int, args: Sequence[Any], named: Mapping[str, Any], wanted: Sequence[int]) -> Any:
         name = f"call-{next(self._calls)}"
@@ -449,7 +451,7 @@ class _ForgottenError(Exception):
 
 def _replay_of(paired: Paired, executions: Sequence[tuple[Sequence[Any], Log]]) -> Replay:
     paired = paired.with_forgotten_state()
-    logs = [Execution(*item) for item in executions]
+    logs = [Execution(*execution) for execution in executions]
     return Replay(paired.evaluator, logs, paired.float_evaluator if paired.has_float else None, paired.stages)
 
 
@@ -501,11 +503,11 @@ def _session(request: Mapping[str, Any], folder: Path) -> _OpenFiles:
 
 def _answers(request: Mapping[str, Any], names: _ChildNames, body: list[Any]) -> Any:
     if request["work"] == "compare":
-        given, own, custom, how, number = body
-        compared = compare_executions(replace(names.paired, own_operators=own), given, custom=custom, **how)
+        given, functions, custom, how, number = body
+        compared = compare_executions(replace(names.paired, own_operators=functions), given, custom=custom, **how)
         if compared.replay is not None:
             names.keep(number, compared.replay)
-        return compared, dict(own.problems) if own is not None else {}
+        return compared, dict(functions.problems) if functions is not None else {}
     asked, replay, args, named = body
     module, _, name = asked.partition(":")
     function = getattr(importlib.import_module(module), name)

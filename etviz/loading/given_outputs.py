@@ -154,7 +154,7 @@ def _expected_outputs(graph: Graph, artifacts: ArtifactSet, method: str) -> list
             metas = node.outputs if node is not None else ()
             meta = metas[index] if index < len(metas) else None
             if node is None:
-                meta = next((item.meta for item in graph.inputs if item.name == out.name), None)
+                meta = next((placeholder.meta for placeholder in graph.inputs if placeholder.name == out.name), None)
         outputs.append(_ExpectedOutput(meta.dtype, meta.shape) if meta is not None else _ExpectedOutput(None, None))
     return outputs
 
@@ -185,7 +185,7 @@ class _GivenOutputs:
         probes = self._table.probes if self._table is not None else ()
         listed = all(isinstance(item, (list, tuple)) for item in outputs)
         if listed and probes and len(outputs) in (len(probes), len(probes) + 1):
-            names = [MODEL, *(item.name for item in probes)][-len(outputs) :]
+            names = [MODEL, *(probe.name for probe in probes)][-len(outputs) :]
             if all(len(item) == self._count(name) for name, item in zip(names, outputs, strict=True)):
                 return {name: _executions(item) for name, item in zip(names, outputs, strict=True)}
         return {MODEL: _executions(outputs)}
@@ -242,10 +242,10 @@ class _GivenOutputs:
             name, runs = entry.name, self._by_name[entry.name]
             values = self._read(name, runs[run], self._probe_outputs(entry))
             _check_mark(entry, values[-1])
-            own = values[: len(self._expected)]
+            outputs = values[: len(self._expected)]
             if final is None:
-                final = own
-            deviations[name] = _deviation(own, final)
+                final = outputs
+            deviations[name] = _deviation(outputs, final)
             opened = {value.instruction for value in entry.values if value.inside}
             for value in entry.values:
                 given = values[value.position]
@@ -262,10 +262,10 @@ class _GivenOutputs:
         self._tell(deviations, known=finals is not None)
         return execution
 
-    def _hold(self, instruction: int, deviation: float, own: Any, other: Any) -> None:
+    def _hold(self, instruction: int, deviation: float, value: Any, other: Any) -> None:
         before = self.inside.get(instruction, 0.0)
         known = other is not None and before is not None
-        worst = max(before or 0.0, deviation, _deviation([own], [other])) if known else None
+        worst = max(before or 0.0, deviation, _deviation([value], [other])) if known else None
         self.inside[instruction] = worst
 
     def _probe_outputs(self, entry: ProbeEntry) -> list[_ExpectedOutput]:
@@ -404,9 +404,9 @@ def _check_mark(entry: ProbeEntry, mark: Any) -> None:
     raise UsageError(f"what was given as {entry.name} does not end with its mark: these are outputs of something else")
 
 
-def _deviation(own: Sequence[Any], final: Sequence[Any]) -> float:
+def _deviation(outputs: Sequence[Any], final: Sequence[Any]) -> float:
     worst = 0.0
-    for a, b in zip(own, final, strict=True):
+    for a, b in zip(outputs, final, strict=True):
         if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
             worst = worst if a == b else math.inf
         elif a.shape != b.shape or a.dtype != b.dtype:
@@ -421,7 +421,7 @@ def _events(
     graph: Graph, execution: _GivenExecution, inputs: Sequence[Any], writer: ValueWriter
 ) -> Iterable[DebugEvent]:
     uses = Uses(graph)
-    users = dict(zip((item.name for item in graph.user_inputs()), inputs, strict=False))
+    users = dict(zip((placeholder.name for placeholder in graph.user_inputs()), inputs, strict=False))
     numbers = {node.name: node.instruction for node in graph.walk()}
 
     def known(argument: Any) -> Any:

@@ -84,12 +84,12 @@ def read(
     custom = choose(metrics)
     foreign = Foreign(paired) if is_foreign(artifacts.named, inputs, ran_here=ran_here) else None
 
-    def compare(*, introduced: bool, own: OwnFunctions | None = None) -> Compared:
+    def compare(*, introduced: bool, functions: OwnFunctions | None = None) -> Compared:
         how: dict[str, Any] = {"ran_here": ran_here, "introduced": introduced}
         if foreign is not None:
-            compared = foreign.compare(inputs, own, custom, how)
+            compared = foreign.compare(inputs, functions, custom, how)
         else:
-            compared = compare_executions(replace(paired, own_operators=own), inputs, custom=custom, **how)
+            compared = compare_executions(replace(paired, own_operators=functions), inputs, custom=custom, **how)
         _remark(compared, remarks)
         return compared
 
@@ -110,8 +110,8 @@ def read(
         notes = (*require_one_training(paired, compared.runs, constants), *notes)
         compared = _without_culprits(paired, compared)
 
-    def again(own: OwnFunctions | None = None) -> Compared:
-        return _without_culprits(paired, compare(introduced=True, own=own))
+    def again(functions: OwnFunctions | None = None) -> Compared:
+        return _without_culprits(paired, compare(introduced=True, functions=functions))
 
     complete = again if compared.runs and not introduced else None
     if not compared.runs:
@@ -197,8 +197,8 @@ def _given_outputs(paired: Paired, compared: Compared) -> Iterator[str]:
     for run in compared.runs:
         if not 0 <= run.input_index < len(stored) or not run.comparison.reference_outputs:
             continue
-        own, runtime = flat_values([stored[run.input_index]]), run.comparison.runtime_outputs
-        for output, (given, expected) in enumerate(zip(own, run.comparison.reference_outputs, strict=False)):
+        stored_outputs, runtime = flat_values([stored[run.input_index]]), run.comparison.runtime_outputs
+        for output, (given, expected) in enumerate(zip(stored_outputs, run.comparison.reference_outputs, strict=False)):
             a, b = as_tensor(given), as_tensor(expected)
             q = as_tensor(runtime[output]) if output < len(runtime) else None
             if a is None or b is None or a.shape != b.shape:

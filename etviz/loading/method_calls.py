@@ -34,21 +34,21 @@ def named_calls(given: Any) -> list[Call] | None:
 
     if not isinstance(given, list) or not any(map(_is_call, given)):
         return None
-    for at, item in enumerate(given):
-        if not _is_call(item):
+    for at, call in enumerate(given):
+        if not _is_call(call):
             raise UsageError(
                 f"inputs[{at}] must be a pair of a method's name and a tuple of its arguments, as inputs[0] is; found "
-                f"{type(item).__name__}"
+                f"{type(call).__name__}"
             )
     return [(name, flatten(tuple(values))) for name, values in given]
 
 
-def _is_call(item: Any) -> bool:
+def _is_call(call: Any) -> bool:
     return (
-        isinstance(item, tuple)
-        and len(item) == _PAIR
-        and isinstance(item[0], str)
-        and isinstance(item[1], (tuple, list))
+        isinstance(call, tuple)
+        and len(call) == _PAIR
+        and isinstance(call[0], str)
+        and isinstance(call[1], (tuple, list))
     )
 
 
@@ -70,14 +70,14 @@ def with_calls(paired: Paired, calls: Sequence[Call]) -> tuple[Paired, list[tupl
                 f"inputs[{number}] names {name}, but execution {number} is of another method ({difference})"
             )
     methods = {name: paired if name == paired.method else pair(artifacts, name) for name in named}
-    methods = {name: replace(item.with_forgotten_state(), alike=()) for name, item in methods.items()}
-    own = methods.get(paired.method, paired)
+    methods = {name: replace(method.with_forgotten_state(), alike=()) for name, method in methods.items()}
+    main = methods.get(paired.method, paired)
     exchanges = _exchanges(calls, blocks, methods)
     turns: dict[int, Turn] = {}
     before: list[Interlude] = []
     mine: list[int] = []
-    evaluators = {name: item.evaluator() for name, item in methods.items() if name != paired.method}
-    states = {name: _names(own, methods[name]) for name in evaluators}
+    evaluators = {name: method.evaluator() for name, method in methods.items() if name != paired.method}
+    states = {name: _names(main, methods[name]) for name in evaluators}
     for number, ((name, values), (_, block)) in enumerate(zip(calls, blocks, strict=True)):
         if name == paired.method:
             turns[len(mine)] = Turn(tuple(before), exchanges[number])
@@ -87,8 +87,8 @@ def with_calls(paired: Paired, calls: Sequence[Call]) -> tuple[Paired, list[tupl
         log = RuntimeLog(block, artifacts.buffer, seen_later(methods[name].graph))
         logged = Execution(values, log).logged
         before.append(Interlude(name, evaluators[name], values, logged, states[name], exchanges[number]))
-    own = replace(own, executions=tuple(blocks[number] for number in mine), turns=turns)
-    return own, [tuple(calls[number][1]) for number in mine]
+    main = replace(main, executions=tuple(blocks[number] for number in mine), turns=turns)
+    return main, [tuple(calls[number][1]) for number in mine]
 
 
 def off_inputs(paired: Paired, replayed: Sequence[Execution]) -> Iterator[str]:
@@ -105,14 +105,14 @@ def off_inputs(paired: Paired, replayed: Sequence[Execution]) -> Iterator[str]:
                 yield _OFF.format(name, key, sums.max_d)
 
 
-def _names(own: Paired, other: Paired) -> dict[str, str]:
-    shared = set(own.shared_state())
-    mine = {_tail(item.target): item.target for item in own.graph.inputs if item.target}
+def _names(main: Paired, other: Paired) -> dict[str, str]:
+    shared = set(main.shared_state())
+    mine = {_tail(placeholder.target): placeholder.target for placeholder in main.graph.inputs if placeholder.target}
     names = {}
-    for item in other.graph.inputs:
-        if item.target and (item.target in other.graph.mutations or _tail(item.target) in shared):
-            tail = _tail(item.target)
-            names[item.target] = mine[tail] if tail in shared and tail in mine else f"{other.method}:{item.target}"
+    for buffer in other.graph.inputs:
+        if buffer.target and (buffer.target in other.graph.mutations or _tail(buffer.target) in shared):
+            tail = _tail(buffer.target)
+            names[buffer.target] = mine[tail] if tail in shared and tail in mine else f"{other.method}:{buffer.target}"
     return names
 
 
@@ -127,11 +127,11 @@ def _exchanges(
     outputs: list[list[Any]] = []
     for number, ((name, values), (_, block)) in enumerate(zip(calls, blocks, strict=True)):
         graph: Graph = methods[name].graph
-        for item, value in zip(graph.user_inputs(), values, strict=False):
+        for placeholder, value in zip(graph.user_inputs(), values, strict=False):
             source = _source(value, outputs)
             if source is not None:
                 earlier, output = source
-                exchanges[number].takes[item.name] = exchanges[earlier].gives.setdefault(
+                exchanges[number].takes[placeholder.name] = exchanges[earlier].gives.setdefault(
                     output, f"output {output} of {calls[earlier][0]} in call {earlier}"
                 )
         outputs.append(RuntimeLog(block, methods[name].artifacts.buffer, {}).outputs())

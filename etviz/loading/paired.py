@@ -77,8 +77,8 @@ class Paired:
 
     @property
     def foreign_executions(self) -> list[int]:
-        own = {at for at, _ in self.executions}
-        return [at for at, block in enumerate(self.artifacts.dump.blocks) if block.name == "Execute" and at not in own]
+        ours = {at for at, _ in self.executions}
+        return [at for at, block in enumerate(self.artifacts.dump.blocks) if block.name == "Execute" and at not in ours]
 
     @property
     def doubt(self) -> str:
@@ -110,10 +110,10 @@ class Paired:
         program = self.artifacts.program
         if program is None or len(program.methods) < 2:
             return []
-        own, others = program.method(self.method), [item for item in program.methods if item.name != self.method]
+        method, others = program.method(self.method), [item for item in program.methods if item.name != self.method]
         elsewhere = {place: name for other in others for place, name in other.state.items()}
-        named = [name for place, name in own.state.items() if elsewhere.get(place) == name]
-        if named or not any(own.shared & other.shared for other in others):
+        named = [name for place, name in method.state.items() if elsewhere.get(place) == name]
+        if named or not any(method.shared & other.shared for other in others):
             return named
         names = {item.target.rpartition("/")[2] for item in self.graph.inputs if item.kind != "user"}
         graphs = (self.artifacts.graph_of(other.name) for other in others)
@@ -330,29 +330,29 @@ def _executions(
             f"the ETDump belongs to another program than {artifacts.named[source]} ({difference})",
             "give the files of one program",
         )
-    own = {at: block for at, block in blocks if not differences[at]}
+    fitting = {at: block for at, block in blocks if not differences[at]}
     alike = []
     for other in artifacts.methods if methods > 1 else ():
         if other == method:
             continue
-        differences = _differences(list(own.items()), _calls(artifacts, other)[0], values=not dump.made)
+        differences = _differences(list(fitting.items()), _calls(artifacts, other)[0], values=not dump.made)
         shared = [at for at, difference in differences.items() if not difference]
         if source == "etrecord":
-            mine, theirs = (_agreements(artifacts, name, [own[at] for at in shared]) for name in (method, other))
+            mine, theirs = (_agreements(artifacts, name, [fitting[at] for at in shared]) for name in (method, other))
             more = dict(zip(shared, map(operator.sub, mine, theirs), strict=True))
-            own = {at: block for at, block in own.items() if more.get(at, 0) >= 0}
+            fitting = {at: block for at, block in fitting.items() if more.get(at, 0) >= 0}
             shared = [at for at in shared if more[at] == 0]
         if shared:
             alike.append(other)
-    return list(own.items()), tuple(alike)
+    return list(fitting.items()), tuple(alike)
 
 
 def _differences(blocks: Sequence[tuple[int, RunBlock]], calls: Calls, *, values: bool) -> dict[int, str]:
     differences: dict[int, str] = {}
     known, difference = None, ""
     for at, block in blocks:
-        if (own := outline(block)) != known:
-            known, difference = own, misfit(block, calls)
+        if (outlined := outline(block)) != known:
+            known, difference = outlined, misfit(block, calls)
             if values and not difference:
                 difference = skipped(block, calls) or contradiction(block, calls)
         differences[at] = difference

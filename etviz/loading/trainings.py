@@ -58,11 +58,11 @@ class _Telling:
     def __init__(self, paired: Paired) -> None:
         self._graph, weights = paired.reference()
         parts = (self._graph, *self._graph.subgraphs.values())
-        constants = [item for part in parts for item in part.inputs if item.kind == "constant"]
+        constants = [placeholder for part in parts for placeholder in part.inputs if placeholder.kind == "constant"]
         targets = {item.target for item in constants if item.target in weights and tells(weights[item.target])}
         self._nodes = {node.name: node for node in self._graph.walk()}
         self._inside = {part.name for part in parts if any(item.target in targets for item in part.inputs)}
-        self.moved = {item.name for item in self._graph.inputs if item.target in targets}
+        self.moved = {placeholder.name for placeholder in self._graph.inputs if placeholder.target in targets}
         for node in self._graph.nodes:
             if node.reads() and self.moved.issuperset(node.reads()) and only_moves(node):
                 self.moved.add(node.name)

@@ -75,7 +75,7 @@ class _Past:
 
     def fits(self, origin: Origin) -> bool:
         known = {handle for handle, _ in self.slices} - {handle for handle, begin in self.slices if begin is None}
-        return origin.handles <= self.handles and all(item in self.slices for item in origin.slices if item[0] in known)
+        return origin.handles <= self.handles and all(part in self.slices for part in origin.slices if part[0] in known)
 
 
 class _Search:
@@ -109,7 +109,7 @@ class _Search:
         self._values: dict[int, tuple[int, ...]] = {}
         self._visited: dict[int, list[Any] | None] = {}
         self._fits: dict[frozenset[str], dict[Any, set[str]]] = {}
-        self.constant_names = {item.name for item in edge.inputs if item.kind != "user"}
+        self.constant_names = {placeholder.name for placeholder in edge.inputs if placeholder.kind != "user"}
         self.domains |= {value: set(names) for value, names in constants.domains.items()}
         self._left = _WORK + _WORK_PER_CALL * len(self.calls)
         self._claimed = {call.index: self._operators(call) for call in self.calls if call.kind == "delegate"}
@@ -126,7 +126,7 @@ class _Search:
             for value in self.outputs[call.index]:
                 writers[value] = writers.get(value, 0) + 1
         self.produced = {value for value, count in writers.items() if count == 1}
-        users = [item.name for item in self.edge.graph.user_inputs()]
+        users = [placeholder.name for placeholder in self.edge.graph.user_inputs()]
         if len(users) == len(self.method.inputs):
             for value, name in zip(self.method.inputs, users, strict=True):
                 self.domains[value] = {name}
@@ -163,9 +163,11 @@ class _Search:
         if known is None:
             return
         target, arguments = known
-        own = set(self.handles.get(call.index, ()))
-        if own:
-            by_name = {n.name: n for handle in own for n in self.edge.by_handle.get(handle, ()) if n.target == target}
+        handles = set(self.handles.get(call.index, ()))
+        if handles:
+            by_name = {
+                n.name: n for handle in handles for n in self.edge.by_handle.get(handle, ()) if n.target == target
+            }
             nodes = list(by_name.values())
         else:
             nodes = self.edge.by_target.get(target, [])
@@ -180,7 +182,7 @@ class _Search:
         nodes = [n for n in nodes if self._takes_tensors(call, n)]
         # An operator of the same handle with another constant argument is that operator, changed.
         same = {n.name for n in nodes if self._fits_constants(call, n)}
-        self.options[call.index] = same or {n.name for n in nodes if own}
+        self.options[call.index] = same or {n.name for n in nodes if handles}
         for position, value in enumerate(self.outputs[call.index]):
             self._narrow(value, {self._output(n, position) for n in self.options[call.index]})
 
@@ -198,7 +200,7 @@ class _Search:
         for value in self.method.inputs:
             self._note_memory(written, value)
         names = frozenset(v for n in self.edge.operators.values() if n.target == VIEW for v in self.edge.given[n.name])
-        names |= {item.name for item in self.edge.graph.inputs if item.kind == "buffer"}
+        names |= {placeholder.name for placeholder in self.edge.graph.inputs if placeholder.kind == "buffer"}
         known = {*self.produced, *self.method.inputs}
         for call in self.calls:
             for value in call.inputs:
@@ -215,10 +217,10 @@ class _Search:
                 self._note_memory(written, value)
 
     def _note_memory(self, written: dict[tuple[int, int], int], value: int) -> None:
-        for item in self.method.tensors(value):
-            spec = self._spec(item)
+        for element in self.method.tensors(value):
+            spec = self._spec(element)
             if spec is not None and spec.memory is not None:
-                written[spec.memory] = item
+                written[spec.memory] = element
 
     def _visit_view(self, value: int, base: int) -> bool:
         domain, bases = self.domains.get(value), self.domains.get(base)
@@ -316,9 +318,9 @@ class _Search:
             if value in self.produced:
                 changed |= self._narrow(value, {self._output(n, position) for n in kept})
         for value, name, default in self.slots[call.index]:
-            for item, taken in self._tensors(value, kept, name, default):
-                if item in self.domains:
-                    changed |= self._narrow(item, taken)
+            for element, taken in self._tensors(value, kept, name, default):
+                if element in self.domains:
+                    changed |= self._narrow(element, taken)
         self._visited[call.index] = self._state(call)
         return changed
 
@@ -337,9 +339,9 @@ class _Search:
             return [(value, taken.union(*map(self._ancestors, views)))]
         if kind in ("tensor_list", "optional_tensor_list"):
             return [
-                (item, {g[i].name for g in given if isinstance(g, list) and i < len(g) and isinstance(g[i], Ref)})
-                for i, item in enumerate(self.method.values[value].value)
-                if item is not None
+                (element, {g[i].name for g in given if isinstance(g, list) and i < len(g) and isinstance(g[i], Ref)})
+                for i, element in enumerate(self.method.values[value].value)
+                if element is not None
             ]
         return []
 
@@ -349,20 +351,20 @@ class _Search:
             if value in self.produced and domain and self._output(operator, position) not in domain:
                 return False
         for value, name, default in self.slots[call.index]:
-            for item, taken in self._tensors(value, (operator,), name, default):
-                domain = self.domains.get(item)
+            for element, taken in self._tensors(value, (operator,), name, default):
+                domain = self.domains.get(element)
                 if domain and taken.isdisjoint(domain):
                     return False
         return True
 
     def _visit_delegate(self, call: Instruction) -> bool:
-        own = set(self.handles.get(call.index, ()))
+        handles = set(self.handles.get(call.index, ()))
         changed = False
         for value in call.inputs:
             domain = self.domains.get(value)
             if not domain or len(domain) < 2 or not self._spend(len(domain)):
                 continue
-            kept = {n for n in domain if any(own.intersection(user.handles) for user in self.edge.users.get(n, ()))}
+            kept = {n for n in domain if any(handles.intersection(user.handles) for user in self.edge.users.get(n, ()))}
             changed |= self._narrow(value, kept)
         return changed
 
@@ -458,9 +460,9 @@ class _Search:
             kept = {n for n in domain if past[n].fits(origin) and not any(map(past[n].values.isdisjoint, given))}
             changed |= self._narrow(value, kept)
             reached = set[str]().union(*(past[name].values for name in self.domains.get(value, ())))
-            for item in (call.inputs[at] for at in origin.inputs if reached):
-                names = self.domains.get(item, set())
-                changed |= self._narrow(item, {n for n in names if not reached.isdisjoint(self.edge.alike(n))})
+            for read in (call.inputs[at] for at in origin.inputs if reached):
+                names = self.domains.get(read, set())
+                changed |= self._narrow(read, {n for n in names if not reached.isdisjoint(self.edge.alike(n))})
         return changed
 
     def _past(self, call: Instruction, name: str) -> _Past:
@@ -548,8 +550,8 @@ class _Search:
         return self._fitting(self._spec(value), self._all)
 
     def _given(self, inside: Sequence[Node], options: Sequence[set[str]]) -> list[str] | None:
-        own = {name for node in inside for name in (node.name, *self.edge.given[node.name])}
-        read = dict.fromkeys(name for node in inside for name in node.reads() if name not in own)
+        made = {name for node in inside for name in (node.name, *self.edge.given[node.name])}
+        read = dict.fromkeys(name for node in inside for name in node.reads() if name not in made)
         chosen: dict[int, str] = {}
         left = list(read)
         possible = {at: {o for name in names for o in self.edge.alike(name)} for at, names in enumerate(options)}
@@ -595,7 +597,7 @@ def _same(a: list[Any] | None, b: list[Any] | None) -> bool:
 
 
 def _flat(method: Method, values: Sequence[int]) -> tuple[int, ...]:
-    return tuple(item for value in values for item in (method.tensors(value) or (value,)))
+    return tuple(element for value in values for element in (method.tensors(value) or (value,)))
 
 
 def _fits(spec: TensorSpec | None, meta: Meta | None) -> bool:
@@ -604,7 +606,7 @@ def _fits(spec: TensorSpec | None, meta: Meta | None) -> bool:
     if spec.dtype != meta.dtype or len(spec.sizes) != len(meta.shape):
         return False
     return spec.dynamism != "static" or all(
-        not isinstance(size, int) or size == own for own, size in zip(spec.sizes, meta.shape, strict=True)
+        not isinstance(size, int) or size == emitted for emitted, size in zip(spec.sizes, meta.shape, strict=True)
     )
 
 

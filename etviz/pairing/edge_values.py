@@ -22,10 +22,10 @@ class EdgeValues(Uses):
         self.places = {name: place for place, name in enumerate(self.operators)}
         self.given = {name: self.outputs(node) for name, node in self.operators.items()}
         self.maker = {value: name for name, values in self.given.items() for value in values}
-        self.metas: dict[str, Meta | None] = {item.name: item.meta for item in graph.inputs}
+        self.metas: dict[str, Meta | None] = {placeholder.name: placeholder.meta for placeholder in graph.inputs}
         self.by_target: dict[str, list[Node]] = {}
         self.by_handle: dict[int, list[Node]] = {}
-        self._users = {item.name for item in graph.user_inputs()}
+        self._users = {placeholder.name for placeholder in graph.user_inputs()}
         self._classes = dict(classes or {})
         self._members: dict[str, list[str]] = {}
         for node in self.operators.values():

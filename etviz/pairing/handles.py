@@ -149,10 +149,10 @@ def other_layers(edge: Graph, layers: Iterable[tuple[int, int, tuple[int, ...]]]
         for handle in node.handles:
             shapes.setdefault(handle, []).extend((None,) if meta is None else meta.shape for meta in node.outputs)
     for at, handle, sizes in layers:
-        own = shapes.get(handle, [])
-        fixed = own and all(isinstance(size, int) for shape in own for size in shape)
-        if fixed and math.prod(sizes) not in map(math.prod, own):
-            said = " or ".join(dict.fromkeys(str(tuple(shape)) for shape in own))
+        expected = shapes.get(handle, [])
+        fixed = expected and all(isinstance(size, int) for shape in expected for size in shape)
+        if fixed and math.prod(sizes) not in map(math.prod, expected):
+            said = " or ".join(dict.fromkeys(str(tuple(shape)) for shape in expected))
             return f"instruction {at} has a layer that gives the sizes {sizes}, its operator {said}"
     return ""
 
@@ -304,8 +304,8 @@ class HandleGroups:
         self.matches, self.reasons = match_groups(self._uses, groups, delegates, logged)
         self.makers = {name: (match, i) for match in self.matches for i, name in enumerate(match.values)}
         self._position = {node.name: i for i, node in enumerate(edge.nodes)}
-        self._inputs = {item.name: item for item in edge.inputs}
-        self._weights = {item.name for item in edge.inputs if item.kind == "constant"}
+        self._inputs = {placeholder.name: placeholder for placeholder in edge.inputs}
+        self._weights = {placeholder.name for placeholder in edge.inputs if placeholder.kind == "constant"}
         self._claimed = {name: group for group in groups for op in group.operators for name in self._names(op)}
         self._free = self._taken_along()
         cuts = (self._cut(match, (match.group,)) for match in self.matches)
@@ -323,12 +323,12 @@ class HandleGroups:
         node = self._uses.nodes.get(name)
         if node is not None:
             return node.outputs[0] if node.outputs else None
-        item = self._inputs.get(name)
-        return item.meta if item is not None else None
+        placeholder = self._inputs.get(name)
+        return placeholder.meta if placeholder is not None else None
 
     def buffer(self, name: str) -> str:
-        item = self._inputs.get(name)
-        return item.target if item is not None and item.kind == "buffer" else ""
+        placeholder = self._inputs.get(name)
+        return placeholder.target if placeholder is not None and placeholder.kind == "buffer" else ""
 
     def origin(self, name: str) -> str:
         group, node = self._claimed.get(name), self._uses.nodes.get(name)
@@ -410,7 +410,7 @@ def logged_by_itself(groups: HandleGroups, cut: Cut, log: RuntimeLog) -> dict[st
 
 
 def logged_inputs_of(groups: HandleGroups, log: RuntimeLog) -> dict[str, list[torch.Tensor]]:
-    users = {item.name for item in groups.edge.user_inputs()}
+    users = {placeholder.name for placeholder in groups.edge.user_inputs()}
     logged: dict[str, list[torch.Tensor]] = {}
     for cut in groups.cuts.values():
         if users.isdisjoint(cut.direct):

@@ -34,8 +34,8 @@ class Constants:
 def match_constants(program: Program, method: Method, graph: Graph, weights: Mapping[str, torch.Tensor]) -> Constants:
     """A constant without an equal input or view may be any of its shape and type: the files hold other weights."""
     kept = [item for item in graph.inputs if item.target in weights and item.kind != "buffer"]
-    named = {item.name: in_place(weights, item.target) for item in kept}
-    own = frozenset(named)
+    named = {placeholder.name: in_place(weights, placeholder.target) for placeholder in kept}
+    inputs = frozenset(named)
     named |= _views(graph, named)
     alike: dict[tuple[object, ...], list[str]] = {}
     fitting: dict[tuple[object, ...], list[str]] = {}
@@ -53,8 +53,8 @@ def match_constants(program: Program, method: Method, graph: Graph, weights: Map
     equals = {name: frozenset(same) for name, same in members.items()}
     anything = {kind: frozenset(n for name in names for n in members[name]) for kind, names in fitting.items()}
     domains: dict[int, frozenset[str]] = {}
-    for value, item in enumerate(method.values):
-        spec = item.tensor
+    for value, program_value in enumerate(method.values):
+        spec = program_value.tensor
         data = program.constant(spec) if spec is not None else None
         if spec is None or data is None:
             continue
@@ -64,7 +64,7 @@ def match_constants(program: Program, method: Method, graph: Graph, weights: Map
             near = alike.get((*kind, _ends(content).tobytes()), [])
         found = [equals[name] for name in near if content.size and equal_bytes(content, stored(named[name], order))]
         domains[value] = found[0] if len(found) == 1 else frozenset().union(*found) or anything.get(kind, frozenset())
-    return Constants(domains, {name: first for name, first in classes.items() if name in own and first in own})
+    return Constants(domains, {name: first for name, first in classes.items() if name in inputs and first in inputs})
 
 
 def _views(graph: Graph, constants: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -56,7 +56,7 @@ def takers(options: Mapping[int, Collection[str]]) -> dict[str, set[int]]:
     alike: dict[frozenset[str], set[int]] = {}
     for instruction, names in options.items():
         alike.setdefault(frozenset(names), set()).add(instruction)
-    return {name: own for names, own in alike.items() if len(names) == len(own) for name in names}
+    return {name: calls for names, calls in alike.items() if len(names) == len(calls) for name in names}
 
 
 def _executed(graph: Graph) -> tuple[frozenset[str], frozenset[str]]:
@@ -64,7 +64,7 @@ def _executed(graph: Graph) -> tuple[frozenset[str], frozenset[str]]:
 
     Values of weights may be computed ahead; delegates may copy a conversion.
     """
-    fixed = {item.name for item in graph.inputs if item.kind == "constant"}
+    fixed = {placeholder.name for placeholder in graph.inputs if placeholder.kind == "constant"}
     executed, left_out = set(), set()
     for node in graph.nodes:
         if all(name in fixed for name in node.reads()):

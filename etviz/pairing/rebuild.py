@@ -54,8 +54,8 @@ def rebuild(method: Method, edge: Graph, derived: Derived) -> Graph:
     rest = [node for name, node in values.operators.items() if name not in claimed and name not in inside]
     parts.extend(_operator(values, replace(node, instruction=-1)) for node in rest)
     graph.delegated = derived.delegated.intersection(node.name for node in rest)
-    graph.nodes = _ordered(parts, {item.name for item in edge.inputs})
-    known = {item.name for item in (*graph.nodes, *graph.inputs)}
+    graph.nodes = _ordered(parts, {placeholder.name for placeholder in edge.inputs})
+    known = {part.name for part in (*graph.nodes, *graph.inputs)}
     for name in graph.results():
         if name not in known:
             raise InconsistentError(f"the output {name} is computed by nothing")
@@ -68,7 +68,7 @@ def _copy(graph: Graph) -> Graph:
 
 def _write_back(edge: Graph, value: str, instruction: int) -> Node:
     target = next(buffer for buffer, source in edge.mutations.items() if source == value)
-    args = (Ref(next(item.name for item in edge.inputs if item.target == target)), Ref(value))
+    args = (Ref(next(placeholder.name for placeholder in edge.inputs if placeholder.target == target)), Ref(value))
     name = f"instruction_{instruction}"
     return Node(name, "aten.copy_.default", args, instruction=instruction, kernel="aten::copy_")
 
@@ -91,11 +91,11 @@ def _delegate(graph: Graph, values: EdgeValues, derived: Derived, call: Instruct
     nodes, inputs = derived.insides[call.index], derived.inputs[call.index]
     names = [derived.values[call.index, at] for at in range(len(call.outputs))]
     inner = _lowered(graph, method, call)
-    own = {name for node in nodes for name in (node.name, *values.given[node.name])}
-    known = {item.name: item for item in graph.inputs}
+    made = {name for node in nodes for name in (node.name, *values.given[node.name])}
+    known = {placeholder.name: placeholder for placeholder in graph.inputs}
     needed = dict.fromkeys(name for node in nodes for name in node.reads())
     inner.inputs = [Input(name, "user", meta=values.metas.get(name)) for name in inputs]
-    inner.inputs += [known[name] for name in needed if name in known and name not in inputs and name not in own]
+    inner.inputs += [known[name] for name in needed if name in known and name not in inputs and name not in made]
     inner.nodes = [part for node in nodes for part in _operator(values, replace(node, instruction=-1))]
     inner.outputs = [Ref(name) for name in names]
     node = _observed(call, "delegate", inputs, inner)

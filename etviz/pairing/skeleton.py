@@ -27,29 +27,29 @@ def skeleton(
     graph = Graph(method)
     kernels = _from_program(program, method) if program is not None else kernels_of(blocks)
     for instruction, kernel in sorted(kernels.items()):
-        own = _operators(handles.get(instruction, ()), by_handle)
+        members = _operators(handles.get(instruction, ()), by_handle)
         if kernel.startswith("delegate"):
             backend = kernel.partition(" ")[2] or backends.get(instruction, "")
             name = f"lowered_module_{len(graph.subgraphs)}"
-            inner = [replace(node, name=f"{name}/{node.name}", args=(), kwargs={}) for node in own]
+            inner = [replace(node, name=f"{name}/{node.name}", args=(), kwargs={}) for node in members]
             graph.subgraphs[name] = Graph(name, nodes=inner, backend_id=backend)
             node = Node(f"instruction_{instruction}", "delegate", kernel="delegate", subgraphs=(name,))
         else:
-            node = _kernel_node(instruction, kernel, own)
+            node = _kernel_node(instruction, kernel, members)
         node.instruction, node.handles = instruction, handles.get(instruction, ())
         graph.nodes.append(node)
     return graph
 
 
 def _operators(handles: Sequence[int], by_handle: Mapping[int, list[Node]]) -> list[Node]:
-    own = {node.name: node for handle in dict.fromkeys(handles) for node in by_handle.get(handle, ())}
-    return list(own.values())
+    by_name = {node.name: node for handle in dict.fromkeys(handles) for node in by_handle.get(handle, ())}
+    return list(by_name.values())
 
 
-def _kernel_node(instruction: int, kernel: str, own: Sequence[Node]) -> Node:
+def _kernel_node(instruction: int, kernel: str, members: Sequence[Node]) -> Node:
     short = kernel.rpartition("::")[2].partition(".")[0]
-    same = [node for node in own if node.target.split(".")[1:2] == [short]]
-    source = next(iter(same or own), Node("", ""))
+    same = [node for node in members if node.target.split(".")[1:2] == [short]]
+    source = next(iter(same or members), Node("", ""))
     return Node(
         f"instruction_{instruction}",
         source.target if same else kernel,
@@ -64,11 +64,11 @@ def _kernel_node(instruction: int, kernel: str, own: Sequence[Node]) -> Node:
 def _from_program(program: Program, method: str) -> dict[int, str]:
     plan = next((m for m in program.methods if m.name == method), None)
     kernels: dict[int, str] = {}
-    for item in plan.instructions if plan is not None else ():
-        if item.kind == "kernel":
-            kernels[item.index] = str(item.operator)
-        elif item.kind == "delegate" and plan is not None and item.delegate is not None:
-            kernels[item.index] = f"delegate {plan.backend(item)}"
+    for call in plan.instructions if plan is not None else ():
+        if call.kind == "kernel":
+            kernels[call.index] = str(call.operator)
+        elif call.kind == "delegate" and plan is not None and call.delegate is not None:
+            kernels[call.index] = f"delegate {plan.backend(call)}"
     return kernels
 
 

@@ -9,15 +9,15 @@ from etviz.graph.language_operators import LANGUAGE_OPERATORS, LanguageOperator
 
 
 def written_once(method: Method) -> Method:
-    if not any(_known(item) for item in method.instructions):
+    if not any(_known(instruction) for instruction in method.instructions):
         return method
     values, current = list(method.values), dict[int, int]()
     calls: list[Instruction] = []
 
     def now(value: int) -> int:
         held = method.values[value]
-        if held.kind.endswith("tensor_list") and any(item in current for item in held.value):
-            values.append(replace(held, value=tuple(current.get(item, item) for item in held.value)))
+        if held.kind.endswith("tensor_list") and any(element in current for element in held.value):
+            values.append(replace(held, value=tuple(current.get(element, element) for element in held.value)))
             return len(values) - 1
         return current.get(value, value)
 

@@ -142,11 +142,11 @@ def _matrix(value: torch.Tensor) -> torch.Tensor:
 
 class _SortedRows:
     def __init__(self, names: Sequence[str], tensors: Sequence[torch.Tensor]) -> None:
-        keys = [_keys(item)[0] for item in tensors]
+        keys = [_keys(tensor)[0] for tensor in tensors]
         self.names = names
         self.tensors = tensors
-        self.owner = torch.cat([torch.full((len(item),), place) for place, item in enumerate(keys)])
-        self.row = torch.cat([torch.arange(len(item)) for item in keys])
+        self.owner = torch.cat([torch.full((len(of_tensor),), place) for place, of_tensor in enumerate(keys)])
+        self.row = torch.cat([torch.arange(len(of_tensor)) for of_tensor in keys])
         self.keys, order = torch.cat(keys).sort()
         self.owner, self.row = self.owner[order], self.row[order]
 
@@ -196,7 +196,7 @@ class _Table:
     def _assembled(self, name: str, matrix: torch.Tensor, side: _SortedRows | None) -> Match | None:
         if side is None:
             return None
-        tolerance = max(_TOLERANCE.get(item.dtype, 1e-6) for item in (matrix, side.tensors[0]))
+        tolerance = max(_TOLERANCE.get(tensor.dtype, 1e-6) for tensor in (matrix, side.tensors[0]))
         keys, norms = _keys(matrix)
         owners = side.candidates(keys, tolerance * 4)
         owners.sort(key=lambda owner: self._used[side.names[owner]])  # among equal tensors, one that is still free
@@ -209,10 +209,10 @@ class _Table:
 
     def _vector(self, name: str, value: torch.Tensor) -> Match | None:
         wide, best = value.double(), None
-        for source, other in sorted(self._vectors.items(), key=lambda item: self._used[item[0]]):
+        for source, other in sorted(self._vectors.items(), key=lambda pair: self._used[pair[0]]):
             if other.shape != value.shape:
                 continue
-            tolerance = max(_TOLERANCE.get(item.dtype, 1e-6) for item in (value, other))
+            tolerance = max(_TOLERANCE.get(tensor.dtype, 1e-6) for tensor in (value, other))
             match = _related(name, source, wide, other.double(), tolerance)
             if match is not None and (best is None or _RANK[match.relation] < _RANK[best.relation]):
                 best = match
@@ -397,7 +397,7 @@ def _biases(
             continue
         stacked = torch.cat([reference[source] for source in sources])
         rows = weight.rows if weight.rows is not None else torch.arange(len(stacked))
-        tolerance = max(_TOLERANCE.get(item.dtype, 1e-6) for item in (value, stacked))
+        tolerance = max(_TOLERANCE.get(tensor.dtype, 1e-6) for tensor in (value, stacked))
         fits = len(rows) == len(value) and int(rows.max()) < len(stacked)
         if not fits:
             continue

@@ -79,8 +79,8 @@ class Suspect:
             if stage is self.stage:
                 break
             point = stage.pair.point
-            own = own_matches(self.port, point.module)
-            if point.side == "output" and point.module.startswith(inside) and point.module not in paths and own:
+            matches = own_matches(self.port, point.module)
+            if point.side == "output" and point.module.startswith(inside) and point.module not in paths and matches:
                 paths.append(point.module)
         return paths
 
@@ -134,7 +134,7 @@ def _beginning(suspect: Suspect) -> Iterator[PortChange]:
     if not port.arguments.args or not port.reference_arguments.args:
         return
     mine, theirs = port.arguments.args[0], port.reference_arguments.args[0]
-    if not all(isinstance(item, torch.Tensor) and not item.is_floating_point() for item in (mine, theirs)):
+    if not all(isinstance(tensor, torch.Tensor) and not tensor.is_floating_point() for tensor in (mine, theirs)):
         return
     more = theirs.shape[-1] - mine.shape[-1]
     if more > 0 and torch.equal(theirs[..., more:].long(), mine.long()):
@@ -169,8 +169,8 @@ def _places(paths: Sequence[str]) -> str:
 
 def _parameters(suspect: Suspect) -> Iterator[PortChange]:
     port = suspect.port
-    own = [match for match in own_matches(port, suspect.path) if not match.plain]
-    for match in own:
+    matches = [match for match in own_matches(port, suspect.path) if not match.plain]
+    for match in matches:
         alike = [
             other
             for path in suspect.alike(suspect.path)
@@ -247,8 +247,8 @@ def _numbers(module: torch.nn.Module) -> dict[str, float]:
 
 
 def _other(port: Port, path: str) -> str:
-    own = own_matches(port, path)
-    return own[0].sources[0].rpartition(".")[0] if own else port.modules.get(path, "")
+    matches = own_matches(port, path)
+    return matches[0].sources[0].rpartition(".")[0] if matches else port.modules.get(path, "")
 
 
 def _factors(suspect: Suspect) -> Iterator[PortChange]:
@@ -538,7 +538,7 @@ def _attended(
     factor: float = 1.0,
 ) -> torch.Tensor:
     if enable_gqa:
-        k, v = (item.repeat_interleave(q.shape[-3] // item.shape[-3], -3) for item in (k, v))
+        k, v = (tensor.repeat_interleave(q.shape[-3] // tensor.shape[-3], -3) for tensor in (k, v))
     scores = q @ k.transpose(-2, -1) * (scale if scale is not None else q.shape[-1] ** -0.5) * factor
     scores = cap * torch.tanh(scores / cap) if cap is not None else scores
     rows, columns = scores.shape[-2:]

@@ -210,10 +210,10 @@ def own_matches(port: Port, path: str) -> list[Match]:
 
 
 def _leaf_pair(port: Port, point: Point) -> Pair | None:
-    own = own_matches(port, point.module)
-    if not own:
+    matches = own_matches(port, point.module)
+    if not matches:
         return None
-    match = max(own, key=lambda each: port.tensors[each.name].ndim)
+    match = max(matches, key=lambda each: port.tensors[each.name].ndim)
     value = port.tensors[match.name]
     owners = tuple(dict.fromkeys(source.rpartition(".")[0] for source in match.sources))
     embedding = isinstance(port.model.get_submodule(point.module), torch.nn.Embedding)

@@ -40,7 +40,7 @@ class Arguments:
             return cls((given,))
         if isinstance(given, Mapping):
             return cls((), dict(given))
-        if isinstance(given, list) and given and all(type(item) is int for item in given):
+        if isinstance(given, list) and given and all(type(token) is int for token in given):
             return cls((torch.tensor([given]),))
         if isinstance(given, tuple) and given:
             return cls(given)
@@ -53,7 +53,7 @@ class Arguments:
         """More token ids in front of the first tensor, and positions that go on after the last one."""
         more, length = first.shape[-1], self.args[0].shape[-1] if self.args else 0
         ids = torch.cat([first.to(self.args[0].dtype), self.args[0]], -1)
-        return Arguments((ids, *[_extended(item, length, more) for item in self.args[1:]]), self.kwargs)
+        return Arguments((ids, *[_extended(argument, length, more) for argument in self.args[1:]]), self.kwargs)
 
 
 def _extended(value: Any, length: int, more: int) -> Any:
@@ -111,17 +111,17 @@ def tensor_in(value: Any) -> torch.Tensor | None:
 def replaced(value: Any, new: torch.Tensor) -> Any:
     old = tensor_in(value)
 
-    def change(item: Any) -> Any:
-        if item is old:
+    def change(part: Any) -> Any:
+        if part is old:
             return new
-        if isinstance(item, Mapping):
-            for name, inner in item.items():
-                item[name] = change(inner)  # pyright: ignore[reportIndexIssue]
-            return item
-        if isinstance(item, (tuple, list)):
-            changed = [change(inner) for inner in item]
-            return type(item)(*changed) if hasattr(item, "_fields") else type(item)(changed)
-        return item
+        if isinstance(part, Mapping):
+            for name, inner in part.items():
+                part[name] = change(inner)  # pyright: ignore[reportIndexIssue]
+            return part
+        if isinstance(part, (tuple, list)):
+            changed = [change(inner) for inner in part]
+            return type(part)(*changed) if hasattr(part, "_fields") else type(part)(changed)
+        return part
 
     return change(value)
 
@@ -142,7 +142,7 @@ def run(
     edits = edits or Edits()
     if edits.prefix is not None:
         arguments = arguments.longer(edits.prefix)
-    state = {name: item.clone() for name, item in model.named_buffers()} | edits.tensors
+    state = {name: buffer.clone() for name, buffer in model.named_buffers()} | edits.tensors
     with ExitStack() as stack:
         values = _watched(model, edits, None if only is None else set(only), stack)
         for (path, name), value in edits.attributes.items():

@@ -55,15 +55,15 @@ def capture_program(program: ExportedProgram, name: str, prefix: str, constants:
     buffers, parameters = signature.inputs_to_buffers, signature.inputs_to_parameters
     lifted = signature.inputs_to_lifted_tensor_constants
     mutated = set(signature.buffers_to_mutate.values())
-    for item in graph.inputs:
-        fqn = parameters.get(item.name) or buffers.get(item.name) or lifted.get(item.name)
+    for placeholder in graph.inputs:
+        fqn = parameters.get(placeholder.name) or buffers.get(placeholder.name) or lifted.get(placeholder.name)
         if fqn is None:
             continue
-        item.kind = "buffer" if fqn in mutated else "constant"
-        item.target = f"{prefix}/{fqn}"
+        placeholder.kind = "buffer" if fqn in mutated else "constant"
+        placeholder.target = f"{prefix}/{fqn}"
         tensor = program.state_dict.get(fqn, program.constants.get(fqn))
         if tensor is not None:
-            constants[item.target] = tensor.detach()
+            constants[placeholder.target] = tensor.detach()
     _capture_mutations(graph, signature, prefix)
     thread_state(graph, _written)
     return graph
@@ -164,12 +164,12 @@ def _capture_call(module: Any, fx: FxNode, graph: Graph, prefix: str, constants:
 def _capture_wrapped(
     module: Any, fx: FxNode, wrapped: tuple[str, Sequence[Any]], graph: Graph, prefix: str, constants: dict[str, Any]
 ) -> list[str]:
-    (name, given), own = wrapped, f"{fx.name}/"
-    inner = _capture_graph(getattr(module, name), name, f"{prefix}{own}", constants)
+    (name, given), inner_prefix = wrapped, f"{fx.name}/"
+    inner = _capture_graph(getattr(module, name), name, f"{prefix}{inner_prefix}", constants)
     names = [f"{fx.name}.{at}" for at in range(len(inner.outputs))]
     for user in fx.users:
         names[user.args[1]] = user.name
-    unwrap(graph, inner, [_argument(item) for item in given], names, own)
+    unwrap(graph, inner, [_argument(argument) for argument in given], names, inner_prefix)
     return names
 
 
@@ -182,7 +182,7 @@ def _capture_loop(
     constants: dict[str, Any],
 ) -> list[Node]:
     target, name, given = loop
-    carries, rows, operands = ([_argument(item) for item in part] for part in given)
+    carries, rows, operands = ([_argument(argument) for argument in part] for part in given)
     key = f"{fx.name}_{name}"
     body = graph.subgraphs[key] = _capture_graph(getattr(module, name), name, f"{prefix}{key}.", constants)
     make_body(body, fx.name, len(carries), len(rows))
@@ -327,14 +327,14 @@ def _join_shared(graph: Graph, constants: Mapping[str, torch.Tensor]) -> None:
     # if a Python object holds a buffer too, an export that is not strict also lists it as a constant
     names: dict[tuple[Any, ...], str] = {}
     joined: dict[str, Ref] = {}
-    for item in graph.inputs:
-        value = constants.get(item.target)
+    for placeholder in graph.inputs:
+        value = constants.get(placeholder.target)
         if value is not None and value.numel():
             place = value.data_ptr(), value.dtype, value.shape, value.stride()
-            if (name := names.setdefault(place, item.name)) != item.name:
-                joined[item.name] = Ref(name)
+            if (name := names.setdefault(place, placeholder.name)) != placeholder.name:
+                joined[placeholder.name] = Ref(name)
 
-    graph.inputs = [item for item in graph.inputs if item.name not in joined]
+    graph.inputs = [placeholder for placeholder in graph.inputs if placeholder.name not in joined]
     for node in graph.nodes if joined else ():
         node.args, node.kwargs = tuple(renamed(node.args, joined)), renamed(node.kwargs, joined)
     graph.outputs = renamed(graph.outputs, joined)

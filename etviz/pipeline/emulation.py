@@ -44,7 +44,7 @@ class _Made:
 def emulators(pte: PathLike, method: str = "forward") -> tuple[str, ...]:
     backends = dict.fromkeys(read_program(pte).method(method).backends)
     interpreters = (interpreter_of(backend) for backend in backends if not _stays(backend))
-    return tuple(dict.fromkeys(item.implementation for item in interpreters if item is not None))
+    return tuple(dict.fromkeys(interpreter.implementation for interpreter in interpreters if interpreter is not None))
 
 
 def emulate(
@@ -141,11 +141,11 @@ def _with_made(
 ) -> list[list[Any]]:
     values = []
     for at, inputs in enumerate(runs):
-        own = list(inputs)
+        run_values = list(inputs)
         for call in calls:
             here = made.get(call.instruction)
-            own += here[at].outputs if here is not None else _zeros(delegates[call.instruction])
-        values.append(own)
+            run_values += here[at].outputs if here is not None else _zeros(delegates[call.instruction])
+        values.append(run_values)
     return values
 
 

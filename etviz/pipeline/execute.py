@@ -171,7 +171,7 @@ def _needed(pte: str, method: str, state: str) -> tuple[int, list[str]]:
     program = read_program(pte)
     if method not in (names := [m.name for m in program.methods]):
         raise UsageError(f"the program {pte} has no method {method!r}; it has {names}")
-    kernels = {item.operator for item in program.method(method).instructions if item.operator}
+    kernels = {instruction.operator for instruction in program.method(method).instructions if instruction.operator}
     namespaces = sorted({kernel.partition("::")[0] for kernel in kernels})
     return max(debug_buffer_bytes(program, method), _SMALLEST_BUFFER), namespaces
 
@@ -210,7 +210,7 @@ def _crashing_instruction(
     worker: Worker, request: dict[str, Any], scratch: Path, cancel: threading.Event | None
 ) -> str:
     method, copy = read_program(request["pte"]).method(request["method"]), scratch / "cut.pte"
-    calls = [item for item in method.instructions if item.chain == 0]
+    calls = [instruction for instruction in method.instructions if instruction.chain == 0]
     shutil.copyfile(request["pte"], copy)
     place, end = place_of_length(copy, method.name), time.monotonic() + _LONGEST_SEARCH
     plain = {name: request[name] for name in request.keys() - {"etdump", "debug_buffer"}} | {"pte": str(copy)}

@@ -51,11 +51,11 @@ class _State:
     dtypes: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        metas = {item.name: item.meta for item in self.graph.inputs}
+        metas = {placeholder.name: placeholder.meta for placeholder in self.graph.inputs}
         metas |= {node.name: node.outputs[0] for node in self.graph.nodes if len(node.outputs) == 1}
         self.dtypes = {name: meta.dtype for name, meta in metas.items() if meta is not None}
         self.last = {name: at for at, node in enumerate(self.graph.nodes) for name in node.reads()}
-        buffers = (item.name for item in self.graph.inputs if item.kind != "user")
+        buffers = (placeholder.name for placeholder in self.graph.inputs if placeholder.kind != "user")
         self.last |= dict.fromkeys((*refs(self.graph.outputs), *buffers), len(self.graph.nodes))
 
     def renamed(self, value: Any) -> Any:
@@ -140,7 +140,7 @@ def _roles(target: str) -> tuple[tuple[str, ...], str, str]:
         schema = schema_of(operator_of(target))
     except (AttributeError, ValueError):
         return (), "", ""
-    aliased = [item.name for item in schema.arguments if item.alias_info is not None]
-    writes = any(item.alias_info is not None and item.alias_info.is_write for item in schema.arguments)
+    aliased = [argument.name for argument in schema.arguments if argument.alias_info is not None]
+    writes = any(argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments)
     first = aliased[0] if aliased else ""
-    return tuple(item.name for item in schema.arguments), first if writes else "", "" if writes else first
+    return tuple(argument.name for argument in schema.arguments), first if writes else "", "" if writes else first

@@ -129,11 +129,11 @@ def _check_arguments(model: Any, reference: Any, example_inputs: Any, partitione
         return
     if not isinstance(partitioner, (tuple, list)):
         raise UsageError(f"partitioner must be a list of partitioners, found {type(partitioner).__name__}")
-    for item in partitioner:
-        if isinstance(item, type):
-            raise UsageError(f"partitioner must hold partitioners, found the class {item.__name__}; call it")
-        if not callable(getattr(item, "partition", None)):
-            raise UsageError(f"partitioner must hold partitioners, found {type(item).__name__}")
+    for entry in partitioner:
+        if isinstance(entry, type):
+            raise UsageError(f"partitioner must hold partitioners, found the class {entry.__name__}; call it")
+        if not callable(getattr(entry, "partition", None)):
+            raise UsageError(f"partitioner must hold partitioners, found {type(entry).__name__}")
 
 
 @contextmanager
@@ -145,14 +145,14 @@ def _tried(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...]) ->
         if not isinstance(model, torch.nn.Module):
             raise
         try:
-            own = copy.deepcopy(model)
+            copied = copy.deepcopy(model)
         except Exception:  # noqa: BLE001 - what a model holds may refuse in its own way, which is no fault of it
-            own = None
-        if own is None:
+            copied = None
+        if copied is None:
             raise
         try:
             with torch.no_grad():
-                result = own(*inputs)
+                result = copied(*inputs)
         except Exception as error:
             calls = _CALLS if all(isinstance(item, (list, tuple, dict)) for item in inputs) else ""
             raise UsageError(

@@ -33,12 +33,12 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
     places = {name: port for name, port in _places(uses, list(model.layers())).items() if name in names}
     plain, precision = run_compiled(content, list(inputs))
     outputs, _ = run_compiled(model.returning(list(places.values())), list(inputs), _SINGLE)
-    own, added = outputs[: len(plain)], outputs[len(plain) :]
+    returned, added = outputs[: len(plain)], outputs[len(plain) :]
     inner = {name: _typed(value, uses.meta(uses.value(name))) for name, value in zip(places, added, strict=True)}
     gone = [name for name in names if name not in inner]
     parts = parts_of_next(graph, expose(graph), gone, inner)
     missing = {name: _MERGED if name in parts else _NO_VALUE for name in gone}
-    return ShownInside(list(inner), [*own, *inner.values()], missing, parts, plain, _PRECISIONS.get(precision, ""))
+    return ShownInside(list(inner), [*returned, *inner.values()], missing, parts, plain, _PRECISIONS.get(precision, ""))
 
 
 def _places(uses: Uses, layers: Sequence[Layer]) -> dict[str, Port]:

@@ -175,8 +175,8 @@ class Unpacker:
     def _number(self, module: str, name: str, value: float, members: Json) -> float:
         kind = _class(module, name)
         made = float.__new__(kind, value)
-        for member, item in self.unpack(members).items():
-            setattr(made, member, item)
+        for member, content in self.unpack(members).items():
+            setattr(made, member, content)
         return made
 
     def _error(self, module: str, name: str, args: Json, members: Json) -> EtvizError:
@@ -240,10 +240,10 @@ def _dtype(name: str) -> torch.dtype:
 
 
 def _class(module: str, name: str) -> Any:
-    item: Any = importlib.import_module(module) if module.startswith("etviz.") else None
+    found: Any = importlib.import_module(module) if module.startswith("etviz.") else None
     for part in name.split("."):
-        item = getattr(item, part, None)
-    is_own = isinstance(item, type) and issubclass(item, (EtvizError, float))
-    if not (is_own or dataclasses.is_dataclass(item) or hasattr(item, "_fields")):
+        found = getattr(found, part, None)
+    is_own = isinstance(found, type) and issubclass(found, (EtvizError, float))
+    if not (is_own or dataclasses.is_dataclass(found) or hasattr(found, "_fields")):
         raise TypeError(f"{module}.{name} can't be handed to another process")
-    return item
+    return found

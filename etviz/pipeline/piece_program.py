@@ -120,7 +120,7 @@ def edge_program(
     `marks` are entries of nodes' `meta`. `UsageError` if the graph has state, or returns a value that it does not
     compute.
     """
-    if graph.mutations or any(item.kind == "buffer" for item in graph.inputs):
+    if graph.mutations or any(placeholder.kind == "buffer" for placeholder in graph.inputs):
         raise UsageError(f"{graph.name} keeps a state between runs, so it can't be run alone")
     state = {item.name: constants[item.target] for item in graph.inputs if item.kind != "user"}
     builder = _built(graph, state, inputs)
@@ -138,11 +138,11 @@ def _built(graph: Graph, state: Mapping[str, torch.Tensor], inputs: Sequence[Any
     builder = _Builder(torch.fx.Graph())
     for name, value in state.items():
         builder.placeholder(name, mode.from_tensor(value.detach(), static_shapes=True))
-    for item, value in zip(graph.user_inputs(), inputs, strict=True):
+    for placeholder, value in zip(graph.user_inputs(), inputs, strict=True):
         if isinstance(value, torch.Tensor):
-            builder.placeholder(item.name, mode.from_tensor(value, static_shapes=True))
+            builder.placeholder(placeholder.name, mode.from_tensor(value, static_shapes=True))
         else:
-            builder.values[item.name] = value
+            builder.values[placeholder.name] = value
     with mode:
         for node in graph.nodes:
             builder.call(node)
@@ -232,9 +232,9 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
     """
     unpacked = unpack(payload)
     values = PayloadValues(graph, unpacked)
-    own = list(refs(graph.outputs))
-    places = {name: place for name in dict.fromkeys((*own, *names)) if (place := values.place(name)) is not None}
-    if not places.keys() >= set(own):
+    returned = list(refs(graph.outputs))
+    places = {name: place for name in dict.fromkeys((*returned, *names)) if (place := values.place(name)) is not None}
+    if not places.keys() >= set(returned):
         raise UsageError("the payload does not return the outputs of the graph")
     at = dict(zip(places, values.give_out(list(places.values())), strict=True))
     shapes = _shapes(graph, values, list(places), inputs)
@@ -249,7 +249,7 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
     shown = {name: places[name].restore(results[at[name]], shapes[name][0]) for name in places}
     missing = {name: _NO_VALUE for name in names if name not in places}
     there = [name for name in names if name in places]
-    return ShownInside(there, [shown[name] for name in (*own, *there)], missing)
+    return ShownInside(there, [shown[name] for name in (*returned, *there)], missing)
 
 
 def _shapes(
@@ -258,7 +258,7 @@ def _shapes(
     metas = {name: values.meta(name) for name in names}
     if all(isinstance(size, int) for meta in metas.values() for size in meta.shape):
         return {name: (tuple(map(int, meta.shape)), getattr(torch, meta.dtype)) for name, meta in metas.items()}
-    state = {item.name: _like(item.meta) for item in graph.inputs if item.kind != "user"}
+    state = {placeholder.name: _like(placeholder.meta) for placeholder in graph.inputs if placeholder.kind != "user"}
     built = _built(graph, state, inputs).values
     return {name: (tuple(built[name].shape), built[name].dtype) for name in names}
 
@@ -287,9 +287,9 @@ def alterations(attempt: PieceProgram, ran: Payload) -> list[tuple[str, str]]:
 
     Empty for different structures: then other options or another version lowered the program.
     """
-    _, own = own_payload(attempt)
+    _, lowered = own_payload(attempt)
     names = dict(enumerate(attempt.names))
-    return [(names.get(change.handle, ""), str(change)) for change in changes(unpack(ran), unpack(own)) or ()]
+    return [(names.get(change.handle, ""), str(change)) for change in changes(unpack(ran), unpack(lowered)) or ()]
 
 
 def reason_of(error: Exception) -> str:

@@ -150,7 +150,7 @@ def probe(
         folder = Path(workdir) if workdir is not None else pte.parent
     maker = _Maker(pte, record, folder, method, allowed)
     made = maker.make(None if instructions is None else set(instructions), list(dict.fromkeys(inside)))
-    return [replace(item, keep_alive=temporary) for item in made]
+    return [replace(built, keep_alive=temporary) for built in made]
 
 
 def parse_size(size: int | str) -> int:
@@ -209,7 +209,7 @@ class _Maker:
 
     def make(self, wanted: set[int] | None, inside: Sequence[int]) -> list[Probe]:
         chosen, missing = self._choose(wanted)
-        costs = [(item, 0 if item.slot in self.method.outputs else item.nbytes) for item in chosen]
+        costs = [(value, 0 if value.slot in self.method.outputs else value.nbytes) for value in chosen]
         groups = _packed(costs, self.budget)
         opened = [self._opened(instruction) for instruction in inside]
         if not groups and not opened:
@@ -217,20 +217,20 @@ class _Maker:
         make_folder(self.folder)
         source = ProgramFile.read(self.pte)
         aliases = _aliases(self.method, self._written)
-        own, entries, probes = len(self.method.outputs), [], []
+        plain_outputs, entries, probes = len(self.method.outputs), [], []
         plans = [(group, None) for group in groups]
-        for item in opened:
-            boundary = self._choose({item.instruction})[0]
+        for delegate in opened:
+            boundary = self._choose({delegate.instruction})[0]
             left = self.budget - sum(chosen.nbytes for chosen in boundary)
-            plans += [(boundary, part) for part in item.parts(max(left, 0))]
+            plans += [(boundary, part) for part in delegate.parts(max(left, 0))]
         for number, (group, part) in enumerate(tqdm(plans, desc="probe", leave=False, delay=1)):
             name = f"probe-{number}"
             entry, grown, content = self._build(name, number, group, copy.deepcopy(source), aliases, part)
             path = self.folder / f"{name}.pte"
             write_file(path, "a probe", content, through=False)
             entries.append(entry)
-            probes.append(Probe(name, path, entry.values, own, entry.outputs, grown, self.pte, self.record))
-        table = ProbeTable("", self.method.name, self.checksum, own, tuple(entries), missing)
+            probes.append(Probe(name, path, entry.values, plain_outputs, entry.outputs, grown, self.pte, self.record))
+        table = ProbeTable("", self.method.name, self.checksum, plain_outputs, tuple(entries), missing)
         write_table(table, self.folder / FILE)
         if self.record is not None and self.record.resolve().parent != self.folder.resolve():
             write_file(self.folder / self.record.name, "the record", self.record.read_bytes(), through=False)
@@ -268,14 +268,14 @@ class _Maker:
         node, graph = self.nodes.get(instruction), self.graph
         if graph is None or self.record is None:
             raise UsageError("values inside a delegate need the record (model.etviz) beside the program")
-        calls = sorted(at for at, item in self.nodes.items() if item.target == "delegate")
+        calls = sorted(at for at, other in self.nodes.items() if other.target == "delegate")
         if node is None or node.target != "delegate":
             raise UsageError(f"inside must be instructions of delegate calls, found {instruction}; they are {calls}")
         etrecord = self.pte.parent / "etrecord.bin"
         opened = ETRecord(etrecord) if etrecord.is_file() else None
         weights = Weights(read_record(self.record), str(self.record), opened)
         inner = inside_of(graph, instruction)
-        call = next(item for item in self.method.instructions if item.index == instruction)
+        call = next(called for called in self.method.instructions if called.index == instruction)
         args = call.args[: len(call.args) - len(node.outputs)]
         specs = [self.method.values[slot].tensor for slot in args]
         given = [_example(spec, instruction) for spec in specs]
@@ -300,17 +300,17 @@ class _Maker:
         plan = file.plan(self.method.name)
         before = sum(plan.non_const_buffer_sizes)
         values = []
-        for item in group:
-            if item.slot in self.method.outputs:
-                position = self.method.outputs.index(item.slot)
+        for value in group:
+            if value.slot in self.method.outputs:
+                position = self.method.outputs.index(value.slot)
             else:
-                file.keep(plan, [item.slot, *aliases.get(item.slot, ())], item.nbytes)
+                file.keep(plan, [value.slot, *aliases.get(value.slot, ())], value.nbytes)
                 position = len(plan.outputs)
-                plan.outputs.append(item.slot)
-            spec = item.spec
+                plan.outputs.append(value.slot)
+            spec = value.spec
             dynamic = spec.dynamism != "static"
             values.append(
-                ProbeValue(item.instruction, item.index, position, spec.dtype, spec.sizes, spec.dim_order, dynamic)
+                ProbeValue(value.instruction, value.index, position, spec.dtype, spec.sizes, spec.dim_order, dynamic)
             )
         if part is not None:
             values += part.put_into(file, plan)
@@ -323,11 +323,11 @@ class _Maker:
 def _packed(costs: Iterable[tuple[_Item, int]], budget: int) -> list[list[_Item]]:
     groups: list[list[_Item]] = []
     used = 0
-    for item, cost in costs:
+    for member, cost in costs:
         if not groups or (used + cost > budget and used):
             groups.append([])
             used = 0
-        groups[-1].append(item)
+        groups[-1].append(member)
         used += cost
     return groups
 
@@ -415,8 +415,8 @@ class _DelegatePart:
 
 
 def _method(program: Program, name: str | None) -> Method:
-    if name is None and len(program.methods) != 1 and "forward" not in [item.name for item in program.methods]:
-        known = ", ".join(item.name for item in program.methods)
+    if name is None and len(program.methods) != 1 and "forward" not in [method.name for method in program.methods]:
+        known = ", ".join(method.name for method in program.methods)
         raise UsageError(f"the program has the methods {known}; say which with method=")
     return program.method(name or ("forward" if len(program.methods) != 1 else program.methods[0].name))
 

@@ -57,9 +57,12 @@ def recipe(
     >>> etviz.debug(model, example_inputs, int8)  # doctest: +SKIP
     """
     known = _named(name) if name is not None else Recipe()
-    own = Recipe(partitioner, quantizer, calibration, strict)
+    given = Recipe(partitioner, quantizer, calibration, strict)
     return Recipe(
-        own.partitioner or known.partitioner, own.quantizer or known.quantizer, own.calibration, known.strict and strict
+        given.partitioner or known.partitioner,
+        given.quantizer or known.quantizer,
+        given.calibration,
+        known.strict and strict,
     )
 
 
@@ -69,11 +72,11 @@ def lowering(how: Recipe | str | None, **given: Any) -> dict[str, Any]:
     recipe = _named(how) if isinstance(how, str) else how
     if not isinstance(recipe, Recipe):
         raise UsageError(f"recipe must be a name ({', '.join(_KNOWN)}) or made by etviz.recipe, found {told(how)}")
-    own = {name: getattr(recipe, name) for name in given if hasattr(recipe, name)}
-    doubled = [name for name in own if given[name] not in (None, True)]
+    parts = {name: getattr(recipe, name) for name in given if hasattr(recipe, name)}
+    doubled = [name for name in parts if given[name] not in (None, True)]
     if doubled:
         raise UsageError(f"{doubled[0]} is a part of the recipe; give it to etviz.recipe, or leave the recipe out")
-    return given | own
+    return given | parts
 
 
 def of_variant(how: Recipe | str | Mapping[str, Any]) -> Mapping[str, Any]:

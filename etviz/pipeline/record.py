@@ -139,8 +139,8 @@ def build_record(
     return Record(graphs, places, checksum_of(manager.buffer), delegation, extra, captured, tensors)
 
 
-def _specifications(manager: ExecutorchProgramManager, own: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """By delegate lowered through TOSA; bytes that no payload holds are added to `own`."""
+def _specifications(manager: ExecutorchProgramManager, stored: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """By delegate lowered through TOSA; bytes that no payload holds are added to `stored`."""
     tensors: dict[str, Any] = {}
     for method, program in emitted_programs(manager).items():
         for node in program.graph.nodes:
@@ -156,7 +156,7 @@ def _specifications(manager: ExecutorchProgramManager, own: dict[str, torch.Tens
                 continue
             kept = f"specification.{key}" if data != bytes(lowered.processed_bytes) else ""
             if kept:
-                own[kept] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+                stored[kept] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
             tensors[key] = {"data": kept, "origins": origins}
     return tensors
 
@@ -200,7 +200,7 @@ def _place(
     by_name: dict[str, list[tuple[str, str]]] = {}
     for place in known:
         by_name.setdefault(place[1], []).append(place)
-    places, own = {}, {}
+    places, stored = {}, {}
     for key, tensor in constants.items():
         name = key.rpartition("/")[2]
         for place in by_name.get(name, []):
@@ -211,8 +211,8 @@ def _place(
                 break
         else:
             places[key] = TensorPlace("", key)
-            own[key] = tensor.detach().contiguous().clone()
-    return places, own
+            stored[key] = tensor.detach().contiguous().clone()
+    return places, stored
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -221,11 +221,11 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return (a.data_ptr() == b.data_ptr() and a.stride() == b.stride()) or torch.equal(a, b)
 
 
-def _keep_inputs(inputs: list[Any], own: dict[str, torch.Tensor]) -> list[Any]:
+def _keep_inputs(inputs: list[Any], stored: dict[str, torch.Tensor]) -> list[Any]:
     kept = []
     for index, value in enumerate(inputs):
         if isinstance(value, torch.Tensor):
-            own[f"input.{index}"] = value.detach().contiguous().clone()
+            stored[f"input.{index}"] = value.detach().contiguous().clone()
             kept.append({"tensor": f"input.{index}"})
         else:
             kept.append({"value": value})

@@ -134,12 +134,12 @@ def run_alone(
             raise _refusal(piece.graph.backend_id, answer["step"], answer["problem"])
         saved = torch.load(request["outputs"], weights_only=True, mmap=True)
         step(len(_STEPS))
-    own = len(piece.graph.outputs)
-    values = dict(zip(answer["names"], saved["outputs"][own:], strict=True))
+    count = len(piece.graph.outputs)
+    values = dict(zip(answer["names"], saved["outputs"][count:], strict=True))
     told = interpreter_of(piece.graph.backend_id)
     implementation = told.implementation if told is not None and not lowered else ""
     plain, parts = saved["plain"], answer.get("parts", {})
-    outputs, precision = saved["outputs"][:own], answer.get("precision", "")
+    outputs, precision = saved["outputs"][:count], answer.get("precision", "")
     return AloneRun(outputs, values, answer["left_out"], plain, lowered, implementation, parts, precision)
 
 
@@ -207,7 +207,7 @@ def _request(piece: Piece, candidates: Sequence[str], folder: Path, keep_pte: Pa
 
 
 def _add_constants(piece: Piece, request: dict[str, Any]) -> None:
-    used = {item.target for item in piece.graph.inputs if item.kind != "user"}
+    used = {placeholder.target for placeholder in piece.graph.inputs if placeholder.kind != "user"}
     torch.save({name: piece.constants[name].detach().clone() for name in used}, request["constants"])
 
 

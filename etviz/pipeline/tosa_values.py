@@ -93,8 +93,8 @@ class Places:
 
     def _computes(self, group: Collection[str]) -> bool:
         """Moves of elements may be done in another order, so they do not count."""
-        own = (item for item in self.tosa.operators if item.outputs and self.origins.get(item.outputs[0]) in group)
-        return any(operator.kind not in _MOVES for operator in own)
+        makers = (item for item in self.tosa.operators if item.outputs and self.origins.get(item.outputs[0]) in group)
+        return any(operator.kind not in _MOVES for operator in makers)
 
     def _finished(self, group: Collection[str]) -> list[str]:
         finished: list[str] = []
@@ -187,19 +187,19 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
     if not data:
         raise UsageError(_NO_GRAPH)
     tosa = read_tosa(data)
-    own = list(tosa.outputs)
-    if len(own) != len(graph.outputs):
-        raise UsageError(f"the TOSA graph returns {len(own)} values, the delegate {len(graph.outputs)}")
+    returned = list(tosa.outputs)
+    if len(returned) != len(graph.outputs):
+        raise UsageError(f"the TOSA graph returns {len(returned)} values, the delegate {len(graph.outputs)}")
     if not names:
-        return ShownInside([], _run(graph, tosa, data, own, inputs))
+        return ShownInside([], _run(graph, tosa, data, returned, inputs))
     if not specification.origins:
-        return ShownInside([], _run(graph, tosa, data, own, inputs), dict.fromkeys(names, _NO_ORIGINS))
+        return ShownInside([], _run(graph, tosa, data, returned, inputs), dict.fromkeys(names, _NO_ORIGINS))
     places = Places(graph, tosa, specification.origins)
     there = [name for name in names if name in places.tensors]
-    outputs = _run(graph, tosa, data, [*own, *(places.tensors[name] for name in there)], inputs)
-    inner = [places.restore(name, value) for name, value in zip(there, outputs[len(own) :], strict=True)]
+    outputs = _run(graph, tosa, data, [*returned, *(places.tensors[name] for name in there)], inputs)
+    inner = [places.restore(name, value) for name, value in zip(there, outputs[len(returned) :], strict=True)]
     missing = {name: _MERGED if name in places.parts else _NO_VALUE for name in names if name not in places.tensors}
-    return ShownInside(there, [*outputs[: len(own)], *inner], missing, places.parts)
+    return ShownInside(there, [*outputs[: len(returned)], *inner], missing, places.parts)
 
 
 def _run(
@@ -207,7 +207,7 @@ def _run(
 ) -> list[Any]:
     import torch
 
-    given = {item.name: value for item, value in zip(graph.user_inputs(), inputs, strict=True)}
+    given = {placeholder.name: value for placeholder, value in zip(graph.user_inputs(), inputs, strict=True)}
     if not given.keys() >= set(tosa.inputs):
         if len(given) != len(tosa.inputs):
             raise UsageError(f"the TOSA graph takes {len(tosa.inputs)} inputs, the delegate {len(given)}")

@@ -101,9 +101,9 @@ class Worker:
         child = self._take()
         try:
             path = [str(Path(place).absolute()) for place in sys.path]
-            own = {"libraries": users_libraries(), "path": path, "prepare": self.prepares}
+            environment = {"libraries": users_libraries(), "path": path, "prepare": self.prepares}
             limit = DEFAULT_TIMEOUT if timeout is None else timeout
-            answer = child.ask({**own, **request}, limit, progress, cancel, called, setting)
+            answer = child.ask({**environment, **request}, limit, progress, cancel, called, setting)
         except BaseException:
             child.end()
             raise
@@ -254,10 +254,10 @@ def _expected(python: str) -> str:
 
 
 def environment_of(python: str) -> dict[str, str]:
-    own = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
     ours = {str(Path(sys.executable).parent), str(Path(sys.prefix) / "bin")}
-    places = [place for place in own.get("PATH", os.defpath).split(os.pathsep) if place and place not in ours]
-    return own | {"PATH": os.pathsep.join([str(Path(python).parent), *places])}
+    places = [place for place in variables.get("PATH", os.defpath).split(os.pathsep) if place and place not in ours]
+    return variables | {"PATH": os.pathsep.join([str(Path(python).parent), *places])}
 
 
 def _collect(stream: IO[str], lines: list[str]) -> None:
@@ -283,7 +283,7 @@ def how_it_ended(status: int) -> str:
     if status == OUT_OF_MEMORY:
         return "The child process took more memory than it may"
     if status < 0:
-        known = {item.value: item.name for item in signal.Signals}
+        known = {known_signal.value: known_signal.name for known_signal in signal.Signals}
         return f"The child process was ended by signal {known.get(-status, -status)}"
     return f"The child process failed with exit status {status}"
 

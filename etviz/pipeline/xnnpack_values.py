@@ -159,9 +159,9 @@ class PayloadValues:
         given = sorted((t for t in self._tensors.values() if t["flags"] & INPUT), key=lambda t: t["external_id"])
         if len(given) != len(graph.user_inputs()):
             raise UsageError(f"the payload has {len(given)} inputs, the graph {len(graph.user_inputs())}")
-        for item, tensor in zip(graph.user_inputs(), given, strict=True):
-            self._ids[item.name] = tensor["id_out"]
-            self._turned[tensor["id_out"]] = self._fits(tensor["id_out"], item.meta) == [True]
+        for placeholder, tensor in zip(graph.user_inputs(), given, strict=True):
+            self._ids[placeholder.name] = tensor["id_out"]
+            self._turned[tensor["id_out"]] = self._fits(tensor["id_out"], placeholder.meta) == [True]
         for step in self._steps:
             self._turned |= dict.fromkeys(step.writes, self._is_turned(step))
         nodes = {node.name: node for node in graph.nodes}
@@ -292,15 +292,15 @@ class PayloadValues:
         graph = self._payload.graph
         step = next(step for step in self._steps if place.value in step.writes)
         node = graph["xnodes"][step.at]
-        own = {**self._tensors[place.value], "id_out": len(self._tensors), "flags": 0, "external_id": _NONE}
-        self._tensors[own["id_out"]] = own
-        graph["xvalues"].append({"xvalue_union_type": "XNNTensorValue", "xvalue_union": own})
-        self._payload.node(step.at)[1]["output_id"] = own["id_out"]
-        clamp = {"input_id": own["id_out"], "output_id": place.value, "flags": 0}
+        tensor = {**self._tensors[place.value], "id_out": len(self._tensors), "flags": 0, "external_id": _NONE}
+        self._tensors[tensor["id_out"]] = tensor
+        graph["xvalues"].append({"xvalue_union_type": "XNNTensorValue", "xvalue_union": tensor})
+        self._payload.node(step.at)[1]["output_id"] = tensor["id_out"]
+        clamp = {"input_id": tensor["id_out"], "output_id": place.value, "flags": 0}
         about = {"xnode_union_type": "XNNClamp", "xnode_union": clamp, "debug_handle": INSERTED}
         behind[step.at] = about | {"output_min_max": node["output_min_max"]}
         node["output_min_max"] = None
-        return own
+        return tensor
 
 
 def _short(node: Node) -> str:

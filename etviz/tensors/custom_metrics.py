@@ -102,19 +102,19 @@ def choose(given: Iterable[Any] | None) -> CustomMetrics:
     return CustomMetrics(tuple(chosen.values()))
 
 
-def _metric(item: Any) -> Metric | None:
-    if isinstance(item, str):
-        if item not in METRICS:
-            raise UsageError(f"there is no metric {item!r}; there are {', '.join(METRICS)}")
-        item = METRICS[item]
-    if isinstance(item, Metric):
-        return item if item.function is not None else None
-    kind = item if isinstance(item, type) else type(item)
+def _metric(given: Any) -> Metric | None:
+    if isinstance(given, str):
+        if given not in METRICS:
+            raise UsageError(f"there is no metric {given!r}; there are {', '.join(METRICS)}")
+        given = METRICS[given]
+    if isinstance(given, Metric):
+        return given if given.function is not None else None
+    kind = given if isinstance(given, type) else type(given)
     if not all(hasattr(kind, name) for name in ("element_compare", "preprocessing", "_validate_preprocessing_output")):
         raise UsageError(
-            f"metrics must hold names, metrics or upstream comparators (NumericalComparatorBase), found {item!r}"
+            f"metrics must hold names, metrics or upstream comparators (NumericalComparatorBase), found {given!r}"
         )
-    comparator = item() if isinstance(item, type) else item
+    comparator = given() if isinstance(given, type) else given
     metric = custom_metric(
         kind.__name__, _Comparator(comparator), False, description=f"Upstream comparator {kind.__qualname__}."
     )

@@ -98,13 +98,13 @@ def _axes(shape: tuple[int, ...], axes: Sequence[int] | None) -> tuple[int, ...]
 
 
 def _index(shape: tuple[int, ...], index: Sequence[int], axes: tuple[int, ...]) -> tuple[int, ...]:
-    places = [whole(item, "index") for item in _items(index, "index")]
+    places = [whole(place, "index") for place in _items(index, "index")]
     if len(places) != len(shape):
         raise UsageError(f"index must have {len(shape)} entries for the shape {shape}, found {index}")
-    for axis, (item, length) in enumerate(zip(places, shape, strict=True)):
-        if axis not in axes and not -length <= item < length:
-            raise UsageError(f"index {item} is out of range for axis {axis} of the shape {shape}")
-    return tuple(item % max(1, length) for item, length in zip(places, shape, strict=True))
+    for axis, (place, length) in enumerate(zip(places, shape, strict=True)):
+        if axis not in axes and not -length <= place < length:
+            raise UsageError(f"index {place} is out of range for axis {axis} of the shape {shape}")
+    return tuple(place % max(1, length) for place, length in zip(places, shape, strict=True))
 
 
 def _items(value: Any, name: str) -> list[Any]:

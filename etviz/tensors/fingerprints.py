@@ -216,11 +216,13 @@ def fingerprints(
         return constant
     best: dict[str, Fingerprint] = {}
     with np.errstate(over="ignore", invalid="ignore"):
-        for item in (item for test in _TESTS for item in test(pair)):
-            if item.score >= LEAST and (item.name not in best or item.score > best[item.name].score):
-                best[item.name] = item
-    told = [item for item in best.values() if not _is_general(item, best)]
-    return sorted(told, key=lambda item: (-round(item.score, 3), NAMES.index(item.name)))
+        for fingerprint in (fingerprint for test in _TESTS for fingerprint in test(pair)):
+            if fingerprint.score >= LEAST and (
+                fingerprint.name not in best or fingerprint.score > best[fingerprint.name].score
+            ):
+                best[fingerprint.name] = fingerprint
+    told = [fingerprint for fingerprint in best.values() if not _is_general(fingerprint, best)]
+    return sorted(told, key=lambda fingerprint: (-round(fingerprint.score, 3), NAMES.index(fingerprint.name)))
 
 
 def is_bad(sums: Sums | Moments, dtype: torch.dtype, scale: float | None) -> bool:
@@ -231,9 +233,9 @@ def is_bad(sums: Sums | Moments, dtype: torch.dtype, scale: float | None) -> boo
     return level("severity", value, name) != "ok"
 
 
-def _is_general(item: Fingerprint, others: dict[str, Fingerprint]) -> bool:
-    special = (others[name] for name in _SPECIAL_CASES.get(item.name, ()) if name in others)
-    return any(other.score >= item.score - _MARGIN for other in special)
+def _is_general(fingerprint: Fingerprint, others: dict[str, Fingerprint]) -> bool:
+    special = (others[name] for name in _SPECIAL_CASES.get(fingerprint.name, ()) if name in others)
+    return any(other.score >= fingerprint.score - _MARGIN for other in special)
 
 
 _FEWEST_CLIPPED: Final = 4
@@ -566,7 +568,7 @@ def _channel(lines: _Maps, axis: int, *, edges: bool = True) -> _Channel:
 def _told(pair: TensorPair, channel: _Channel) -> str:
     place = f"Index {channel.index} of axis {channel.axis} (of {channel.size})"
     moments = Moments()
-    for r, q in pairs(*(item.select(channel.axis, channel.index) for item in (pair.reference, pair.runtime))):
+    for r, q in pairs(*(tensor.select(channel.axis, channel.index) for tensor in (pair.reference, pair.runtime))):
         moments.add(r, q)
     m = moments
     if m.count >= FEWEST and channel.score >= LEAST:

@@ -63,9 +63,9 @@ class Histogram:
 
 @np.errstate(over="ignore", invalid="ignore")
 def histogram(
-    reference: torch.Tensor | None, runtime: torch.Tensor, bins: int = 64, own: torch.Tensor | None = None
+    reference: torch.Tensor | None, runtime: torch.Tensor, bins: int = 64, float_values: torch.Tensor | None = None
 ) -> Histogram:
-    """In 1 to 4096 bins, which cover the float model's values (`own`) too.
+    """In 1 to 4096 bins, which cover the float model's values (`float_values`) too.
 
     A `ValueError` if `bins` is out of range or the shapes differ.
     """
@@ -81,7 +81,7 @@ def histogram(
         (counts,) = pair.count(edges, edges)
         return Histogram(edges, counts, statistics=pair.statistics())
     limits = _around(limits, pair.limits(_REFERENCE))
-    quantized = None if own is None else _PairContent(None, own)
+    quantized = None if float_values is None else _PairContent(None, float_values)
     if quantized is not None:
         low, high = quantized.limits(_RUNTIME)
         limits = _around(limits, (np.floor(low), np.ceil(high)) if integers else (low, high))
@@ -118,7 +118,7 @@ def worst_elements(reference: torch.Tensor, runtime: torch.Tensor, n: int = 10) 
         for at in np.argpartition(d, -min(n, len(d)))[-n:] if len(d) else ():
             if d[at] > 0:
                 best.append((float(d[at]), start + int(at), float(r[at]), float(q[at])))
-        best = sorted(best, key=lambda item: (-item[0], item[1]))[:n]
+        best = sorted(best, key=lambda element: (-element[0], element[1]))[:n]
         start += len(d)
     shape = tuple(runtime.shape)
     return [

@@ -79,8 +79,8 @@ REDUCTIONS: Final = ("mean", "sum", "max")
 class Metrics(dict[str, Metric]):
     """All metrics by name, in column order of `Inspection.gaps`: built-in ones, then registered ones."""
 
-    def __init__(self, own: Iterable[Metric]) -> None:
-        super().__init__((metric.name, metric) for metric in own)
+    def __init__(self, built_in: Iterable[Metric]) -> None:
+        super().__init__((metric.name, metric) for metric in built_in)
         self._elsewhere: set[str] = set()
 
     def register(

@@ -21,10 +21,10 @@ def callers() -> Iterator[tuple[type, str]]:
     for (module, name), functions in _FUNCTIONS.items():
         if "llm" in module and module not in sys.modules:
             continue
-        item = getattr(importlib.import_module(module), name, None)
+        owner = getattr(importlib.import_module(module), name, None)
         for function in functions:
-            if item is not None and hasattr(item, function):
-                yield item, function
+            if owner is not None and hasattr(owner, function):
+                yield owner, function
 
 
 def method_name(loaded: object) -> str:

@@ -46,7 +46,7 @@ def run_model(folder: Path, inputs: list[torch.Tensor]) -> tuple[list[torch.Tens
 def _origins(infos: list[Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
     for info in infos:
         for operation in info.get("operations", ()):
-            sources = [item for item in operation.get("metadatas", ()) if item.get("key") == "sources"]
+            sources = [entry for entry in operation.get("metadatas", ()) if entry.get("key") == "sources"]
             names = {text["_0"] for text in _strings(sources)}
             if len(names) == 1:
                 yield operation["odixId"], names.pop()
@@ -54,11 +54,11 @@ def _origins(infos: list[Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
 
 def _strings(value: Any) -> Iterator[Any]:
     if isinstance(value, list):
-        for item in value:
-            yield from _strings(item)
+        for part in value:
+            yield from _strings(part)
     elif isinstance(value, dict):
         if "identifiers" in value:
-            yield from (item["string"] for item in value["identifiers"]["array"]["_0"])
+            yield from (part["string"] for part in value["identifiers"]["array"]["_0"])
             return
-        for item in value.values():
-            yield from _strings(item)
+        for part in value.values():
+            yield from _strings(part)

@@ -48,12 +48,12 @@ class DelegateFree:
         self.calls: list[DelegateCall] = []
         jumps = False
         for at, instruction in enumerate(chain.instructions):
-            own = instruction.instr_args
-            jumps |= type(own).__name__ == "JumpFalseCall"
-            if type(own).__name__ == "DelegateCall":
-                backend = plan.delegates[own.delegate_index].id
+            args = instruction.instr_args
+            jumps |= type(args).__name__ == "JumpFalseCall"
+            if type(args).__name__ == "DelegateCall":
+                backend = plan.delegates[args.delegate_index].id
                 if not stays(backend):
-                    self.calls.append(DelegateCall(at, backend, tuple(own.args)))
+                    self.calls.append(DelegateCall(at, backend, tuple(args.args)))
         if self.calls and jumps:
             raise UsageError(
                 "runner='emulated' takes no program with delegates beside branches or loops; run it on the device"
@@ -165,12 +165,12 @@ def with_calls(
 
 
 def _instruction(event: Mapping[str, Any]) -> int:
-    own = event.get("profile_event") or event.get("debug_event") or {}
-    return own.get("instruction_id", 0) if own.get("chain_index", 0) == 0 and _is_call(own) else -1
+    details = event.get("profile_event") or event.get("debug_event") or {}
+    return details.get("instruction_id", 0) if details.get("chain_index", 0) == 0 and _is_call(details) else -1
 
 
-def _is_call(own: Mapping[str, Any]) -> bool:
-    return "debug_entry" in own or own.get("name") in ("OPERATOR_CALL", "DELEGATE_CALL")
+def _is_call(details: Mapping[str, Any]) -> bool:
+    return "debug_entry" in details or details.get("name") in ("OPERATOR_CALL", "DELEGATE_CALL")
 
 
 def _events(call: MadeCall) -> list[dict[str, Any]]:

@@ -50,7 +50,10 @@ def emitted_instructions(manager: ExecutorchProgramManager, method: str) -> list
 
 def emitted_handles(manager: ExecutorchProgramManager, method: str) -> dict[int, tuple[int, ...]]:
     known: Any = manager.debug_handle_map
-    return {at: tuple(own) if isinstance(own, (list, tuple)) else (own,) for at, own in known.get(method, {}).items()}
+    return {
+        at: tuple(handles) if isinstance(handles, (list, tuple)) else (handles,)
+        for at, handles in known.get(method, {}).items()
+    }
 
 
 def delegated_listings(manager: EdgeProgramManager) -> dict[str, str]:

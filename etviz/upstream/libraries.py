@@ -88,7 +88,7 @@ def load_library(name: str) -> frozenset[str]:
     else:
         importlib.import_module(name)
     new = set(torch._C._dispatch_get_all_op_names()) - before
-    return frozenset(item.partition(".")[0].replace("::", ".") for item in new)
+    return frozenset(operator.partition(".")[0].replace("::", ".") for operator in new)
 
 
 @functools.cache
@@ -98,7 +98,7 @@ def operators_of(name: str) -> frozenset[str]:
     if operators:
         return operators
     command = [sys.executable, "-c", _TELL.format(file=__file__), name]
-    path = {"PYTHONPATH": os.pathsep.join(item or os.curdir for item in sys.path)}
+    path = {"PYTHONPATH": os.pathsep.join(folder or os.curdir for folder in sys.path)}
     told = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ) | path)
     return frozenset(json.loads(told.stdout.splitlines()[-1]))
 

@@ -142,7 +142,7 @@ def wrapped(node: FxNode) -> tuple[str, Sequence[Any]] | None:
     target = f"higher_order.{getattr(node.target, '__name__', '')}"
     if target not in WRAPS or not changes_nothing(target, node.args):
         return None
-    at = next(at for at, item in enumerate(node.args) if getattr(item, "op", "") == "get_attr")
+    at = next(at for at, argument in enumerate(node.args) if getattr(argument, "op", "") == "get_attr")
     return str(node.args[at].target), node.args[at + 1 :]
 
 

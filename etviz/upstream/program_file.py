@@ -69,7 +69,7 @@ class ProgramFile:
         return len(plan.values) - 1
 
     def replace_delegate(
-        self, plan: Any, instruction: int, own: int, piece: ProgramFile, nbytes: list[int]
+        self, plan: Any, instruction: int, count: int, piece: ProgramFile, nbytes: list[int]
     ) -> list[int]:
         """Let a delegate call execute another program; return its further outputs' slots, in unused memory.
 
@@ -78,17 +78,17 @@ class ProgramFile:
         from executorch.exir import schema
 
         part = piece.plan("forward")
-        steps = [item.instr_args for chain in part.chains for item in chain.instructions]
+        steps = [step.instr_args for chain in part.chains for step in chain.instructions]
         if len(steps) != 1 or not isinstance(steps[0], schema.DelegateCall):
             raise ValueError("its backend does not take it as one delegate any more")
-        call = [item.instr_args for chain in plan.chains for item in chain.instructions][instruction]
-        slots = dict(zip(part.inputs, call.args[: len(call.args) - own], strict=True))
-        slots |= dict(zip(part.outputs[:own], call.args[len(call.args) - own :], strict=True))
+        call = [step.instr_args for chain in plan.chains for step in chain.instructions][instruction]
+        slots = dict(zip(part.inputs, call.args[: len(call.args) - count], strict=True))
+        slots |= dict(zip(part.outputs[:count], call.args[len(call.args) - count :], strict=True))
         added = [
             self._add_planned(plan, part.values[slot], size)
-            for slot, size in zip(part.outputs[own:], nbytes, strict=True)
+            for slot, size in zip(part.outputs[count:], nbytes, strict=True)
         ]
-        slots |= dict(zip(part.outputs[own:], added, strict=True))
+        slots |= dict(zip(part.outputs[count:], added, strict=True))
         if not set(steps[0].args) <= set(slots):
             raise ValueError("its backend gives it other inputs")
         call.args = [slots[arg] for arg in steps[0].args]
@@ -139,5 +139,5 @@ class ProgramFile:
 def _delegate_calls(plan: Any) -> list[Any]:
     from executorch.exir import schema
 
-    steps = (item.instr_args for chain in plan.chains for item in chain.instructions)
+    steps = (instruction.instr_args for chain in plan.chains for instruction in chain.instructions)
     return [step for step in steps if isinstance(step, schema.DelegateCall)]

@@ -33,15 +33,15 @@ def specify(
     from executorch.backends.arm.tosa.backend import TOSABackend
     from executorch.exir.backend.compile_spec_schema import CompileSpec
 
-    own = copy.deepcopy(program)
-    for node in own.graph.nodes:
+    copied = copy.deepcopy(program)
+    for node in copied.graph.nodes:
         node.meta[_MARK] = node.name
     origins: dict[str, str] = {}
     manager: Any = _passes.ArmPassManager
     original = manager.transform_to_backend_pipeline
 
     def transform(self: Any, exported_program: Any, graph_module: Any) -> Any:
-        is_whole = graph_module is own.graph_module  # and not a branch or a loop's body
+        is_whole = graph_module is copied.graph_module  # and not a branch or a loop's body
         module = original(self, exported_program=exported_program, graph_module=graph_module)
         if is_whole:
             origins.update({node.name: node.meta[_MARK] for node in module.graph.nodes if _MARK in node.meta})
@@ -51,7 +51,7 @@ def specify(
     manager.transform_to_backend_pipeline = transform
     try:
         with rewrites:
-            return bytes(TOSABackend._preprocess(own, spec).processed_bytes), origins
+            return bytes(TOSABackend._preprocess(copied, spec).processed_bytes), origins
     finally:
         manager.transform_to_backend_pipeline = original
 
@@ -65,10 +65,10 @@ def _compile_spec(backend_id: str, specs: list[Any]) -> tuple[Any, contextlib.Ab
         from executorch.backends.arm.vgf.compile_spec import VgfCompileSpec as Spec
     else:
         from executorch.backends.arm.tosa.compile_spec import TosaCompileSpec as Spec
-    own: Any = Spec._from_list(specs)
+    spec: Any = Spec._from_list(specs)
     if backend_id == "TOSABackend":
-        return own, contextlib.nullcontext()
-    return TOSABackend.filter_tosa_compile_specs(own), _vgf_passes() if backend_id == "VgfBackend" else (
+        return spec, contextlib.nullcontext()
+    return TOSABackend.filter_tosa_compile_specs(spec), _vgf_passes() if backend_id == "VgfBackend" else (
         contextlib.nullcontext()
     )
 

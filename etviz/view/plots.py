@@ -65,7 +65,7 @@ class Plots:
         place = np.arange(len(gaps))
         total, introduced = (_finite(gaps[name]) for name in ("severity", "introduced_severity"))
         known = np.isfinite(introduced).any()
-        name, own = ("introduced_severity", introduced) if known else ("severity", total)
+        name, severities = ("introduced_severity", introduced) if known else ("severity", total)
         look, fault = (np.array(ends)[gaps.index] for ends in tables.limits(name))
         mismatched = (gaps["status"] == MISMATCH).to_numpy()
         top = 2 * max(10.0, *(float(np.nanmax([*values, 0.0])) for values in (total, introduced, fault)))
@@ -73,7 +73,7 @@ class Plots:
         axes.axhspan(_LEAST, 1, color=TOTAL, alpha=0.12, lw=0, zorder=0)
         axes.plot(place, np.fmax(total, _LEAST), color=TOTAL, lw=1.4, label="total", zorder=2)
         if known:
-            colors = np.where((own >= fault) | mismatched, FAULT, np.where(own >= look, LOOK, TOTAL))
+            colors = np.where((severities >= fault) | mismatched, FAULT, np.where(severities >= look, LOOK, TOTAL))
             axes.vlines(place, _LEAST, np.fmax(introduced, _LEAST), color=colors, lw=1.4, zorder=3)
             axes.scatter(place, np.fmax(introduced, _LEAST), s=12, c=colors, label="introduced", zorder=4)
         if mismatched.any():
@@ -87,7 +87,7 @@ class Plots:
                 _write(axes, word, (1, ends[-1]), (3, -2), xycoords=("axes fraction", "data"), color=color)
         _write(axes, "noise", (1, 0.3), (3, -2), xycoords=("axes fraction", "data"), color=TOTAL)
         _bands(axes, list(gaps["module"].fillna("")))
-        _name_worst(axes, gaps, own, look)
+        _name_worst(axes, gaps, severities, look)
         axes.set_ylim(_LEAST, top)
         axes.set_xlim(-0.7, len(gaps) - 0.3)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))

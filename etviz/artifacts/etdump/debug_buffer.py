@@ -83,8 +83,8 @@ class DebugBuffer:
         check_unchanged(self._data)
         self._residency.add(size)
         if ref.offset % dtype.itemsize:
-            own = self._whole[ref.offset : ref.offset + size].clone()
-            return own.view(dtype).as_strided(layout.sizes, layout.strides)
+            aligned = self._whole[ref.offset : ref.offset + size].clone()
+            return aligned.view(dtype).as_strided(layout.sizes, layout.strides)
         return self._part(dtype, layout.sizes, layout.strides, ref.offset, size // dtype.itemsize)
 
     def place(self, tensor: torch.Tensor) -> int | None:
@@ -159,7 +159,7 @@ class DebugBuffer:
     def _check_layout(self, ref: TensorRef, layout: Layout) -> None:
         if layout.scalar_type not in SCALAR_TYPES:
             raise self._impossible(ref, f"has the scalar type {layout.dtype}")
-        if min(layout.sizes, default=0) < 0 or not all(0 <= item <= _MOST_ELEMENTS for item in layout.strides):
+        if min(layout.sizes, default=0) < 0 or not all(0 <= stride <= _MOST_ELEMENTS for stride in layout.strides):
             raise self._impossible(ref, f"has sizes {layout.sizes} and strides {layout.strides}")
         if math.prod(max(size, 1) for size in layout.sizes) > _MOST_ELEMENTS:
             raise self._impossible(ref, f"has sizes {layout.sizes}")

@@ -86,7 +86,7 @@ class RuntimeLog:
         return _offsets(self._stored.get(instruction, ()))
 
     def output_offsets(self) -> list[int]:
-        return _offsets(item for event in self.block.debug if event.is_output for item in event.tensors)
+        return _offsets(ref for event in self.block.debug if event.is_output for ref in event.tensors)
 
     def _value(self, stored: Any, instruction: int) -> Any:
         return self._tensor(stored, instruction) if isinstance(stored, TensorRef) else stored

@@ -52,7 +52,7 @@ class BundledCase:
     expected_outputs: tuple[BundledValue, ...]
 
     def input_values(self) -> tuple[Any, ...]:
-        return tuple(item.tensor() if isinstance(item, BundledTensor) else item for item in self.inputs)
+        return tuple(value.tensor() if isinstance(value, BundledTensor) else value for value in self.inputs)
 
 
 @dataclass(frozen=True, slots=True)

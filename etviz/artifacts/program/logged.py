@@ -39,7 +39,7 @@ def logged_by(method: Method, instruction: Instruction) -> tuple[int, ...]:
         return instruction.args
     if instruction.kind != "kernel" or str(instruction.operator).startswith(_SILENT_OPERATORS):
         return ()
-    return tuple(item for item in instruction.outputs if method.values[item].kind in _LOGGED_KINDS)
+    return tuple(value for value in instruction.outputs if method.values[value].kind in _LOGGED_KINDS)
 
 
 def debug_buffer_bytes(program: Program, method: str = "forward") -> int:
@@ -59,22 +59,22 @@ def debug_buffer_bytes(program: Program, method: str = "forward") -> int:
 
 
 def _rounds(method: Method) -> dict[tuple[int, int] | None, int]:
-    writers = {value: item for item in method.instructions for value in item.outputs}
+    writers = {value: instruction for instruction in method.instructions for value in instruction.outputs}
     begins: dict[tuple[int, int], list[int]] = {}
     rounds: dict[tuple[int, int] | None, int] = {}
-    for item in method.instructions:
-        if item.target is not None and item.target <= item.index:
-            begins.setdefault((item.chain, item.target), []).append(_rows(method, writers, item))
+    for instruction in method.instructions:
+        if instruction.target is not None and instruction.target <= instruction.index:
+            begins.setdefault((instruction.chain, instruction.target), []).append(_rows(method, writers, instruction))
     if not begins:
         return rounds
     times = 1
-    for item in method.instructions:
-        position = (item.chain, item.index)
+    for instruction in method.instructions:
+        position = (instruction.chain, instruction.index)
         for count in begins.get(position, ()):
             times *= count
         rounds[position] = times
-        if item.target is not None and item.target <= item.index:
-            times //= _rows(method, writers, item)
+        if instruction.target is not None and instruction.target <= instruction.index:
+            times //= _rows(method, writers, instruction)
     return rounds
 
 

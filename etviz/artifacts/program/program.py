@@ -143,7 +143,7 @@ class Method:
 
     @cached_property
     def by_position(self) -> dict[tuple[int, int], Instruction]:
-        return {(item.chain, item.index): item for item in self.instructions}
+        return {(instruction.chain, instruction.index): instruction for instruction in self.instructions}
 
     @cached_property
     def state(self) -> dict[tuple[int, int], str]:
@@ -161,7 +161,7 @@ class Method:
     def nested(self) -> frozenset[int]:
         jumps = ((item.index, item.target) for item in self.instructions if item.target is not None)
         positions: set[int] = set()
-        last = max((item.index for item in self.instructions), default=-1)
+        last = max((instruction.index for instruction in self.instructions), default=-1)
         done = 0
         for start, end in sorted((min(ends), max(ends)) for ends in jumps):
             positions.update(range(max(start, done), min(end, last + 1)))
@@ -176,7 +176,7 @@ class Method:
         if value.kind == "tensor":
             return (value_id,)
         if value.kind in ("tensor_list", "optional_tensor_list"):
-            return tuple(item for item in value.value if item is not None)
+            return tuple(tensor for tensor in value.value if tensor is not None)
         return ()
 
     def literal(self, value_id: int) -> Any:
@@ -219,10 +219,10 @@ class Program:
         return data[: spec.nbytes] if 0 < spec.nbytes <= len(data) else None
 
     def method(self, name: str = "forward") -> Method:
-        for item in self.methods:
-            if item.name == name:
-                return item
-        known = ", ".join(repr(item.name) for item in self.methods) or "none"
+        for method in self.methods:
+            if method.name == name:
+                return method
+        known = ", ".join(repr(method.name) for method in self.methods) or "none"
         raise UsageError(f"{self.path} has no method {name!r}; its methods: {known}")
 
 
@@ -302,7 +302,7 @@ def _read_method(plan: FlatTables) -> Method:
     )
     backends = tuple(map(str, plan.vectors(7).tables().strings(0).tolist()))
     inputs, outputs = (plan.vectors(field, "<i4").tuples()[0] for field in (3, 4))
-    if any(not 0 <= item < len(values) for item in (*inputs, *outputs)):
+    if any(not 0 <= value < len(values) for value in (*inputs, *outputs)):
         raise plan.buffer.damaged("a method's input or output is not among its values", int(plan.at[0]))
     return Method(
         name=str(plan.strings(0)[0]),
@@ -388,7 +388,7 @@ def _read_tensors(tables: FlatTables) -> list[TensorSpec]:
         tables.scalar(0, "<i1").tolist(),
         shapes,
         orders,
-        (_DYNAMISM[item] if 0 <= item < len(_DYNAMISM) else f"unknown({item})" for item in dynamism),
+        (_DYNAMISM[number] if 0 <= number < len(_DYNAMISM) else f"unknown({number})" for number in dynamism),
         tables.scalar(5, "<u4").tolist(),
         ((place, start) if has else None for has, place, start in planned),
         external.tolist(),
@@ -421,21 +421,21 @@ def _read_instructions(
     written = {row for row, value in enumerate(values) if _initialized(value)} | set(inputs)
     written.update(
         value
-        for number, item in zip(kinds.tolist(), stored, strict=True)
-        if number < len(_INSTRUCTIONS) and _INSTRUCTIONS[number] == "kernel" and 0 <= item.number < len(operators)
-        for value in written_in_place(operators[item.number], item.args)
+        for number, entry in zip(kinds.tolist(), stored, strict=True)
+        if number < len(_INSTRUCTIONS) and _INSTRUCTIONS[number] == "kernel" and 0 <= entry.number < len(operators)
+        for value in written_in_place(operators[entry.number], entry.args)
     )
     result: list[Instruction] = []
     chain = np.repeat(np.arange(len(chains)), vectors.length).tolist()
     index = (np.arange(len(tables)) - np.repeat(vectors.ends() - vectors.length, vectors.length)).tolist()
-    for row, (number, item) in enumerate(zip(kinds.tolist(), stored, strict=True)):
+    for row, (number, entry) in enumerate(zip(kinds.tolist(), stored, strict=True)):
         kind = _INSTRUCTIONS[number] if number < len(_INSTRUCTIONS) else f"unknown({number})"
         numbers = {"kernel": len(operators), "delegate": delegates}.get(kind)
-        if not _exists(item, len(values), numbers):
+        if not _exists(entry, len(values), numbers):
             problem = "an instruction names something that does not exist"
             raise tables.buffer.damaged(problem, int(tables.at[row]))
-        operator = operators[item.number] if kind == "kernel" else None
-        read, wrote = _flow(kind, operator, item.args, values, written)
+        operator = operators[entry.number] if kind == "kernel" else None
+        read, wrote = _flow(kind, operator, entry.args, values, written)
         written.update(wrote)
         written.update(item for value in wrote if values[value].kind == "tensor_list" for item in values[value].value)
         result.append(
@@ -444,11 +444,11 @@ def _read_instructions(
                 index=index[row],
                 kind=kind,
                 operator=operator,
-                args=item.args,
+                args=entry.args,
                 inputs=read,
                 outputs=wrote,
-                delegate=item.number if kind == "delegate" else None,
-                target=item.number if kind == "jump" else None,
+                delegate=entry.number if kind == "delegate" else None,
+                target=entry.number if kind == "jump" else None,
             )
         )
     return tuple(result)
@@ -466,9 +466,9 @@ def written_in_place(operator: str, args: Sequence[int]) -> list[int]:
     return [args[at] for at in places if at < len(args)]
 
 
-def _exists(item: _Stored, values: int, numbers: int | None) -> bool:
-    named = all(0 <= value < values for value in item.args)
-    return named and (numbers is None or 0 <= item.number < numbers)
+def _exists(entry: _Stored, values: int, numbers: int | None) -> bool:
+    named = all(0 <= value < values for value in entry.args)
+    return named and (numbers is None or 0 <= entry.number < numbers)
 
 
 def _read_stored(tables: FlatTables, kinds: np.ndarray) -> list[_Stored]:
@@ -491,8 +491,8 @@ def _read_stored(tables: FlatTables, kinds: np.ndarray) -> list[_Stored]:
             items = [_Stored(-1, (value,)) for value in first]
         else:
             continue
-        for row, item in zip(rows.tolist(), items, strict=True):
-            stored[row] = item
+        for row, entry in zip(rows.tolist(), items, strict=True):
+            stored[row] = entry
     return stored
 
 
@@ -524,14 +524,14 @@ def _kernel_flow(args: tuple[int, ...], values: Sequence[ProgramValue]) -> tuple
     """
     if not args:
         return (), ()
-    *own, result = args
-    if own and own[-1] == result:
-        return tuple(own[:-1]), (result,)
+    *operands, result = args
+    if operands and operands[-1] == result:
+        return tuple(operands[:-1]), (result,)
     value = values[result]
     if value.kind == "tensor_list":
         parts = value.value
-        if parts and tuple(own[-len(parts) :]) == parts:
-            return tuple(own[: -len(parts)]), parts
-        if own and values[own[-1]].kind == "tensor_list" and values[own[-1]].value == parts:
-            return tuple(own[:-1]), (own[-1],)
-    return tuple(own), (result,)
+        if parts and tuple(operands[-len(parts) :]) == parts:
+            return tuple(operands[: -len(parts)]), parts
+        if operands and values[operands[-1]].kind == "tensor_list" and values[operands[-1]].value == parts:
+            return tuple(operands[:-1]), (operands[-1],)
+    return tuple(operands), (result,)

@@ -159,17 +159,17 @@ def pack_graph(unpacked: UnpackedPayload) -> bytes:
     return xnnpack.pack(_writable(unpacked.graph), bytes(unpacked.constants))
 
 
-def changes(ran: UnpackedPayload, own: UnpackedPayload) -> list[PayloadChange] | None:
-    if _structure(ran) != _structure(own):
+def changes(ran: UnpackedPayload, lowered: UnpackedPayload) -> list[PayloadChange] | None:
+    if _structure(ran) != _structure(lowered):
         return None
     differences = []
-    new_values, old_values = ran.tensors(), own.tensors()
-    for at, node in enumerate(own.graph["xnodes"]):
-        (_, new), (_, old) = ran.node(at), own.node(at)
+    new_values, old_values = ran.tensors(), lowered.tensors()
+    for at, node in enumerate(lowered.graph["xnodes"]):
+        (_, new), (_, old) = ran.node(at), lowered.node(at)
         change = PayloadChange(node["debug_handle"])
-        _compare_arguments(change, {**new, **_range(ran, at)}, {**old, **_range(own, at)})
+        _compare_arguments(change, {**new, **_range(ran, at)}, {**old, **_range(lowered, at)})
         for name, value in tensors_of(new):
-            _compare_values(change, name, (ran, new_values[value]), (own, old_values[value]))
+            _compare_values(change, name, (ran, new_values[value]), (lowered, old_values[value]))
         if change.arguments or change.contents or change.grids:
             differences.append(change)
     return differences
@@ -248,7 +248,7 @@ def _schema() -> tuple[dict[str, list[_Field]], dict[str, list[tuple[str, str]]]
     text = re.sub(r"//[^\n]*", "", xnnpack.schema())
     unions: dict[str, list[tuple[str, str]]] = {}
     for name, body in re.findall(r"union\s+(\w+)\s*\{(.*?)\}", text, re.DOTALL):
-        members = (item.partition(":") for item in body.replace("\n", " ").split(",") if item.strip())
+        members = (member.partition(":") for member in body.replace("\n", " ").split(",") if member.strip())
         unions[name] = [(left.strip(), (right or left).strip()) for left, _, right in members]
     tables: dict[str, list[_Field]] = {}
     for name, body in re.findall(r"table\s+(\w+)\s*\{(.*?)\}", text, re.DOTALL):
@@ -265,40 +265,40 @@ def _schema() -> tuple[dict[str, list[_Field]], dict[str, list[tuple[str, str]]]
 def _read(tables: FlatTables, name: str) -> list[Json]:
     known, unions = _schema()
     rows: list[Json] = [{} for _ in range(len(tables))]
-    for item in known[name]:
-        if item.type in unions:
-            _read_union(tables, item, unions[item.type], rows)
+    for table_field in known[name]:
+        if table_field.type in unions:
+            _read_union(tables, table_field, unions[table_field.type], rows)
             continue
-        for row, value in zip(rows, _column(tables, item), strict=True):
-            row[item.name] = value
+        for row, value in zip(rows, _column(tables, table_field), strict=True):
+            row[table_field.name] = value
     return rows
 
 
-def _read_union(tables: FlatTables, item: _Field, members: list[tuple[str, str]], rows: list[Json]) -> None:
-    kinds = tables.scalar(item.at - 1, "<u1").tolist()
+def _read_union(tables: FlatTables, table_field: _Field, members: list[tuple[str, str]], rows: list[Json]) -> None:
+    kinds = tables.scalar(table_field.at - 1, "<u1").tolist()
     for row in rows:
-        row |= {f"{item.name}_type": "NONE", item.name: None}
+        row |= {f"{table_field.name}_type": "NONE", table_field.name: None}
     for number, (member, table) in enumerate(members, 1):
-        own = [at for at, kind in enumerate(kinds) if kind == number]
-        if own:
-            read = _read(FlatTables(tables.buffer, tables.reference(item.at)[own]), table)
-            for at, value in zip(own, read, strict=True):
-                rows[at] |= {f"{item.name}_type": member, item.name: value}
+        of_member = [at for at, kind in enumerate(kinds) if kind == number]
+        if of_member:
+            read = _read(FlatTables(tables.buffer, tables.reference(table_field.at)[of_member]), table)
+            for at, value in zip(of_member, read, strict=True):
+                rows[at] |= {f"{table_field.name}_type": member, table_field.name: value}
 
 
-def _column(tables: FlatTables, item: _Field) -> list[Any]:
+def _column(tables: FlatTables, table_field: _Field) -> list[Any]:
     known, _ = _schema()
-    kind = item.type.strip("[]")
-    if item.type.startswith("["):
+    kind = table_field.type.strip("[]")
+    if table_field.type.startswith("["):
         if kind in known:
-            vectors = tables.vectors(item.at)
+            vectors = tables.vectors(table_field.at)
             values, starts = _read(vectors.tables(), kind), [0, *vectors.ends().tolist()]
             return [values[start:end] for start, end in itertools.pairwise(starts)]
-        return list(map(list, tables.vectors(item.at, _SCALARS[kind]).tuples()))
+        return list(map(list, tables.vectors(table_field.at, _SCALARS[kind]).tuples()))
     if kind == "string":
-        return [text or "" for text in tables.strings(item.at)]
+        return [text or "" for text in tables.strings(table_field.at)]
     if kind in known:
-        present = tables.has(item.at)
-        read = iter(_read(FlatTables(tables.buffer, tables.reference(item.at)[present]), kind))
+        present = tables.has(table_field.at)
+        read = iter(_read(FlatTables(tables.buffer, tables.reference(table_field.at)[present]), kind))
         return [next(read) if here else None for here in present.tolist()]
-    return tables.scalar(item.at, _SCALARS.get(kind, "<i2")).tolist()
+    return tables.scalar(table_field.at, _SCALARS.get(kind, "<i2")).tolist()

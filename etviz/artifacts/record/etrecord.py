@@ -214,6 +214,6 @@ class ETRecord:
 
 def _handles(path: str, value: Any) -> tuple[int, ...]:
     items = value if isinstance(value, list) else [value]
-    if not all(isinstance(item, int) and abs(item) < 1 << 63 for item in items):
+    if not all(isinstance(handle, int) and abs(handle) < 1 << 63 for handle in items):
         raise ArtifactError(path, "debug_handle_map holds values other than integers", _ADVICE)
     return tuple(items)

@@ -92,10 +92,10 @@ class StoredTensors(NamedTensors):
         import torch
 
         try:
-            item, start = self._header[name], 8 + self._header_size
-            dtype = getattr(torch, _DTYPES[item["dtype"]])
-            shape = [int(size) for size in item["shape"]]
-            first, last = (start + int(offset) for offset in item["data_offsets"])
+            entry, start = self._header[name], 8 + self._header_size
+            dtype = getattr(torch, _DTYPES[entry["dtype"]])
+            shape = [int(size) for size in entry["shape"]]
+            first, last = (start + int(offset) for offset in entry["data_offsets"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise self._damaged(f"{name} is not described as a tensor: {error}") from error
         count = math.prod(shape)

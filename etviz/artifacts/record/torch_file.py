@@ -75,13 +75,13 @@ class TensorFile(NamedTensors):
 
     def _copy(self, raw: torch.Tensor) -> torch.Tensor:
         file = self._data.obj
-        own = torch.empty_like(raw) if raw.nbytes < LARGE else Buffers.shared().empty(raw.shape, raw.dtype)
+        copied = torch.empty_like(raw) if raw.nbytes < LARGE else Buffers.shared().empty(raw.shape, raw.dtype)
         if isinstance(file, MappedFile):
             start = raw.data_ptr() - _bytes(memoryview(file)).data_ptr()
-            if file.read_into(own.numpy().data, start):
-                return own
+            if file.read_into(copied.numpy().data, start):
+                return copied
         self._residency.add(raw.nbytes)
-        return own.copy_(raw)
+        return copied.copy_(raw)
 
 
 def _bytes(data: memoryview) -> torch.Tensor:

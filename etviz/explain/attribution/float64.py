@@ -151,18 +151,18 @@ class Float64(GraphInterpreter):
         first, values = given[0], [self._value(graph, node, lanes[0])]
         operand, weight = _PRODUCTS[node.target]
         narrow = self.constants.narrow(first[weight]) if len(first) > weight else None
-        for lane, own in zip(lanes[1:], given[1:], strict=True):
+        for lane, operands in zip(lanes[1:], given[1:], strict=True):
             same = all(
-                a is b or _equal(a, b) for at, (a, b) in enumerate(zip(first, own, strict=True)) if at != operand
+                a is b or _equal(a, b) for at, (a, b) in enumerate(zip(first, operands, strict=True)) if at != operand
             )
-            short = _short(own[operand] - first[operand].detach()) if same and narrow is not None else None
-            if short is None or narrow is None or own[operand].shape != first[operand].shape:
+            short = _short(operands[operand] - first[operand].detach()) if same and narrow is not None else None
+            if short is None or narrow is None or operands[operand].shape != first[operand].shape:
                 values.append(self._value(graph, node, lane))
                 continue
             difference, factor = short
             value = values[0].detach()
             if factor:
-                moved = self._limits.call(*_moved(node.target, difference, narrow.float(), own))
+                moved = self._limits.call(*_moved(node.target, difference, narrow.float(), operands))
                 value = torch.add(value, moved.double(), alpha=factor)
             values.append(value)
         return values
@@ -214,8 +214,8 @@ class Float64(GraphInterpreter):
     def _products(self, weight: Quantized, given: Sequence[list[Any]]) -> list[Any]:
         like = weight.like
         whole = not self._limits.is_plain(LINEAR) or not all(is_cut(weight, item) for item in given)
-        own = weight.whole() if whole else like
-        full = [[item[0], own, *item[2:]] for item in given]
+        matrix = weight.whole() if whole else like
+        full = [[item[0], matrix, *item[2:]] for item in given]
         if whole:
             return [widen(self._limits.call(LINEAR, item, {})) for item in full]
         calls = [self._limits.admitted(LINEAR, item, {}) for item in full]
@@ -254,7 +254,7 @@ class Float64(GraphInterpreter):
     def _product(self, node: Node, given: list[Any]) -> Any:
         operand, weight = _PRODUCTS[node.target]
         x = given[operand]
-        grads = [item for item in given if isinstance(item, torch.Tensor) and item.requires_grad]
+        grads = [tensor for tensor in given if isinstance(tensor, torch.Tensor) and tensor.requires_grad]
         narrow = (
             self.constants.narrow_again(given[weight])
             if torch.is_grad_enabled() and [*map(id, grads)] == [id(x)]
@@ -393,7 +393,7 @@ def rounds(target: str) -> bool:
 
 
 def _metas(graph: Graph) -> dict[str, Meta]:
-    metas = {item.name: item.meta for item in graph.inputs}
+    metas = {placeholder.name: placeholder.meta for placeholder in graph.inputs}
     metas |= {node.name: node.outputs[0] for node in graph.nodes if len(node.outputs) == 1}
     return {name: meta for name, meta in metas.items() if meta is not None}
 

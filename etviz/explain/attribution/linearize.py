@@ -218,9 +218,9 @@ class Linearizer:
     def _bind(self, graph: Graph, given: Sequence[NodeValues]) -> dict[str, NodeValues]:
         self.float64.state = {}
         env = {name: NodeValues.same(value) for name, value in self.float64.bind(graph, ()).items()}
-        env |= {item.name: lanes for item, lanes in zip(graph.user_inputs(), given, strict=False)}
+        env |= {placeholder.name: lanes for placeholder, lanes in zip(graph.user_inputs(), given, strict=False)}
         known = (item for item in graph.inputs if item.kind != "user" and item.target in self.reference_state)
-        return env | {item.name: self._buffer(item.target) for item in known}
+        return env | {placeholder.name: self._buffer(placeholder.target) for placeholder in known}
 
     def _buffer(self, target: str) -> NodeValues:
         reference, runtime = self.reference_state[target], self._runtime_state[target]
@@ -327,8 +327,8 @@ class Linearizer:
             leading = _leading_to(graph.inside(node))
             sources = [{name: given[name] for at in ways for name in refs(node.args[at])} for ways in leading]
         lanes.parts = tuple(
-            own | _union(names.values()) if go else own
-            for own, names, go in zip(lanes.parts, sources, passes, strict=False)
+            part | _union(names.values()) if go else part
+            for part, names, go in zip(lanes.parts, sources, passes, strict=False)
         )
 
     def _finish(self, node: Node, computed: NodeValues, logged: Any, problem: str) -> NodeValues:
@@ -435,20 +435,20 @@ def _stacked(rows: Sequence[NodeValues]) -> NodeValues:
 
 def _union(lanes: Iterable[NodeValues]) -> int:
     reach = 0
-    for item in lanes:
-        reach |= item.reach
+    for lane in lanes:
+        reach |= lane.reach
     return reach
 
 
 def _rounds(graph: Graph, node: Node) -> bool:
     if node.target == "delegate":
         inner = graph.inside(node)
-        return any(_rounds(inner, item) for item in inner.nodes)
+        return any(_rounds(inner, operator) for operator in inner.nodes)
     return rounds(node.target) and bool(node.reads())
 
 
 def _leading_to(graph: Graph) -> list[set[int]]:
-    known: dict[str, set[int]] = {item.name: {at} for at, item in enumerate(graph.user_inputs())}
+    known: dict[str, set[int]] = {placeholder.name: {at} for at, placeholder in enumerate(graph.user_inputs())}
     for node in graph.nodes:
         known[node.name] = {at for name in node.reads() for at in known.get(name, ())}
     return [{at for name in refs(out) for at in known.get(name, ())} for out in graph.outputs]

@@ -112,7 +112,9 @@ def _attribute(
     result = Attribution({}, output if loss is None else None, target.error)
     if target.error == 0.0:
         result.shares = {
-            item.key: Share(0.0, GRADIENT) for item in linearization.contributions if item.instruction >= 0
+            contribution.key: Share(0.0, GRADIENT)
+            for contribution in linearization.contributions
+            if contribution.instruction >= 0
         }
         result.notes.append("There is no error to attribute: runtime and reference are the same.")
         steps.catch_up()
@@ -174,12 +176,14 @@ def _follow(
     steps.catch_up()
 
 
-def _earlier_share(item: Contribution, reach: int, rounded: int) -> Share | None:
-    if not item.bit & reach or not (item.size or item.problem):
+def _earlier_share(contribution: Contribution, reach: int, rounded: int) -> Share | None:
+    if not contribution.bit & reach or not (contribution.size or contribution.problem):
         return None
-    if item.influence is None:
-        return Share(NAN, UNKNOWN, item.problem or "no gradient, and it belongs to an earlier execution")
-    return Share(item.influence, STRAIGHT_THROUGH if item.bit & rounded else GRADIENT, _left_out(item))
+    if contribution.influence is None:
+        return Share(NAN, UNKNOWN, contribution.problem or "no gradient, and it belongs to an earlier execution")
+    return Share(
+        contribution.influence, STRAIGHT_THROUGH if contribution.bit & rounded else GRADIENT, _left_out(contribution)
+    )
 
 
 class _Steps:
@@ -210,35 +214,35 @@ def _collect(
 ) -> None:
     blocked: list[Contribution] = []
     pairs: list[tuple[Contribution, Share]] = []
-    for item in linearization.contributions:
-        if item.instruction < 0:
-            result.carried += item.influence or 0.0
-        elif item.problem:
-            pairs.append((item, Share(NAN, UNKNOWN, item.problem)))
-        elif not item.size:
-            pairs.append((item, Share(0.0, GRADIENT, _left_out(item))))
-        elif not item.bit & target.reach:
-            pairs.append((item, Share(0.0, GRADIENT, "its error does not reach the output")))
-        elif item.influence is not None:
-            method = STRAIGHT_THROUGH if item.bit & target.rounded else GRADIENT
-            pairs.append((item, Share(item.influence, method, _left_out(item))))
+    for contribution in linearization.contributions:
+        if contribution.instruction < 0:
+            result.carried += contribution.influence or 0.0
+        elif contribution.problem:
+            pairs.append((contribution, Share(NAN, UNKNOWN, contribution.problem)))
+        elif not contribution.size:
+            pairs.append((contribution, Share(0.0, GRADIENT, _left_out(contribution))))
+        elif not contribution.bit & target.reach:
+            pairs.append((contribution, Share(0.0, GRADIENT, "its error does not reach the output")))
+        elif contribution.influence is not None:
+            method = STRAIGHT_THROUGH if contribution.bit & target.rounded else GRADIENT
+            pairs.append((contribution, Share(contribution.influence, method, _left_out(contribution))))
         else:
-            blocked.append(item)
+            blocked.append(contribution)
     blocked.sort(key=_by_size)
-    for at, item in enumerate(blocked):
+    for at, contribution in enumerate(blocked):
         if at < PATCHES:
-            share = _patched_share(patch, item, "no gradient: its difference was put into the reference")
+            share = _patched_share(patch, contribution, "no gradient: its difference was put into the reference")
             step()
         else:
             share = Share(NAN, UNKNOWN, f"no gradient, and not among the {PATCHES} largest differences")
-        pairs.append((item, share))
+        pairs.append((contribution, share))
     result.shares |= _by_output(pairs)
 
 
 def _by_output(pairs: Sequence[tuple[Contribution, Share]]) -> dict[tuple[int, int], Share]:
     parts: dict[tuple[int, int], list[Share]] = {}
-    for item, share in pairs:
-        parts.setdefault(item.key, []).append(share)
+    for contribution, share in pairs:
+        parts.setdefault(contribution.key, []).append(share)
     return {key: _sum(shares) for key, shares in parts.items()}
 
 
@@ -257,7 +261,7 @@ def _refine(
     """If derivatives do not explain the error, put differences into the reference one by one; their steps add up."""
     estimate = result.sum
     known = (item for item in linearization.contributions if item.instruction >= 0 and not item.problem)
-    parts = _parts([item for item in known if item.size and item.bit & target.reach])
+    parts = _parts([contribution for contribution in known if contribution.size and contribution.bit & target.reach])
     before, explained = dict(result.shares), 0.0
     pairs: list[tuple[Contribution, Share]] = []
     for part, outputs in zip(parts, patches.add(parts), strict=True):
@@ -277,9 +281,9 @@ def _refine(
     )
 
 
-def _patched_share(patch: Callable[[Sequence[Contribution]], float], item: Contribution, reason: str) -> Share:
+def _patched_share(patch: Callable[[Sequence[Contribution]], float], contribution: Contribution, reason: str) -> Share:
     try:
-        return Share(patch([item]), PATCH, reason)
+        return Share(patch([contribution]), PATCH, reason)
     except PairingError as error:
         return Share(NAN, UNKNOWN, f"no gradient, and its difference can't be put into the reference: {error}")
 
@@ -287,11 +291,11 @@ def _patched_share(patch: Callable[[Sequence[Contribution]], float], item: Contr
 def _parts(items: list[Contribution]) -> list[list[Contribution]]:
     alone = {id(item) for item in (items if len(items) <= PASSES else sorted(items, key=_by_size)[: PASSES // 2])}
     parts: list[list[Contribution]] = []
-    for item in items:
-        if parts and id(item) not in alone and id(parts[-1][-1]) not in alone:
-            parts[-1].append(item)
+    for contribution in items:
+        if parts and id(contribution) not in alone and id(parts[-1][-1]) not in alone:
+            parts[-1].append(contribution)
         else:
-            parts.append([item])
+            parts.append([contribution])
     return parts
 
 
@@ -299,19 +303,19 @@ def _shared_out(part: list[Contribution], value: float) -> list[Share]:
     reason = "its difference was put into the reference: derivatives do not explain the error"
     if len(part) == 1:
         return [Share(value, PATCH, reason)]
-    sizes = [abs(item.influence or 0.0) for item in part]
+    sizes = [abs(contribution.influence or 0.0) for contribution in part]
     total = sum(sizes)
     portions = [size / total for size in sizes] if total else [1.0 / len(part)] * len(part)
     reason += f"; with {len(part) - 1} others at a time, and shared out by their derivatives"
     return [Share(value * portion, PATCH, reason) for portion in portions]
 
 
-def _by_size(item: Contribution) -> float:
-    return -item.size
+def _by_size(contribution: Contribution) -> float:
+    return -contribution.size
 
 
-def _left_out(item: Contribution) -> str:
-    return f"{item.excluded} non-finite elements left out" if item.excluded else ""
+def _left_out(contribution: Contribution) -> str:
+    return f"{contribution.excluded} non-finite elements left out" if contribution.excluded else ""
 
 
 def _explain(result: Attribution, linearization: Linearization, target: ErrorTarget) -> None:
@@ -358,20 +362,20 @@ def patched(
 
 def _putting_in(items: Sequence[Contribution]) -> After:
     differences: dict[tuple[int, int], dict[int, Contribution]] = {}
-    for item in items:
-        differences.setdefault((item.instruction, item.turn), {})[item.output] = item
+    for contribution in items:
+        differences.setdefault((contribution.instruction, contribution.turn), {})[contribution.output] = contribution
     turns: Counter[int] = Counter()
 
     def after(node: Node, value: Any) -> Any:
         if node.instruction < 0:
             return value
-        own = differences.get((node.instruction, turns[node.instruction]))
+        by_output = differences.get((node.instruction, turns[node.instruction]))
         turns[node.instruction] += 1
-        if own is None:
+        if by_output is None:
             return value
         if isinstance(value, (list, tuple)):
-            return [own[at].inject(part) if at in own else part for at, part in enumerate(value)]
-        return own[0].inject(value) if 0 in own else value
+            return [by_output[at].inject(part) if at in by_output else part for at, part in enumerate(value)]
+        return by_output[0].inject(value) if 0 in by_output else value
 
     return after
 
@@ -414,7 +418,7 @@ class Patches:
             for at, part in enumerate(parts[:number]):
                 there = [*there, *part]
                 after = _putting_in(there)
-                following = (self._places[item.instruction] for item in (parts[at + 1 :] or [[]])[0])
+                following = (self._places[contribution.instruction] for contribution in (parts[at + 1 :] or [[]])[0])
                 point = self._float64.advance(self._graph, point, min(following, default=len(self._graph.nodes)), after)
                 starts.append((point, after))
             outputs = self._float64.finish(self._graph, starts, self._tell)

@@ -83,14 +83,14 @@ class WideConstants(NamedTensors):
         target = self._targets.get(wide.untyped_storage().data_ptr()) if isinstance(wide, torch.Tensor) else None
         if target is None:
             return None
-        kept, own = self._kept[target]
-        return target if own.shape == kept.shape and own.stride() == kept.stride() else None
+        kept, narrow = self._kept[target]
+        return target if narrow.shape == kept.shape and narrow.stride() == kept.stride() else None
 
     def _keep(self, target: str, wide: torch.Tensor, narrow: torch.Tensor) -> None:
         self._bytes += wide.nbytes + narrow.nbytes
         while self._kept and self._bytes > self._most:
-            dropped, own = self._kept.pop(next(iter(self._kept)))
-            self._bytes -= dropped.nbytes + own.nbytes
+            dropped, dropped_narrow = self._kept.pop(next(iter(self._kept)))
+            self._bytes -= dropped.nbytes + dropped_narrow.nbytes
             del self._targets[dropped.untyped_storage().data_ptr()]
         self._kept[target] = wide, narrow
         self._targets[wide.untyped_storage().data_ptr()] = target
@@ -129,8 +129,8 @@ class WideConstants(NamedTensors):
             yield
 
 
-def _part(own: torch.Tensor, size: Sequence[int], stride: Sequence[int], start: int) -> torch.Tensor:
-    return own.as_strided(size, stride, own.storage_offset() + start)
+def _part(narrow: torch.Tensor, size: Sequence[int], stride: Sequence[int], start: int) -> torch.Tensor:
+    return narrow.as_strided(size, stride, narrow.storage_offset() + start)
 
 
 def _view(make: Callable[[], torch.Tensor], size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:

@@ -34,19 +34,19 @@ class ZoomedCall:
 
 def reasons_inside(form: ProgramForm, zooms: Sequence[ZoomedCall], run: int) -> dict[str, str]:
     reasons = form.inside_nodes(NOT_ZOOMED)
-    for item in zooms:
-        if item.run == run and item.instruction in form.inside:
-            reasons |= dict(_reasons(item, form.inside[item.instruction]))
+    for zoomed in zooms:
+        if zoomed.run == run and zoomed.instruction in form.inside:
+            reasons |= dict(_reasons(zoomed, form.inside[zoomed.instruction]))
     return reasons
 
 
-def _reasons(item: ZoomedCall, start: str) -> Iterator[tuple[str, str]]:
-    zoom = item.zoom
+def _reasons(zoomed: ZoomedCall, start: str) -> Iterator[tuple[str, str]]:
+    zoom = zoomed.zoom
     for node in zoom.graph.nodes:
         if node.instruction < 0:
             continue
         if zoom.faithful is not True:
-            yield start + node.name, f"{not_counted(item.instruction)}: {zoom.message}"
+            yield start + node.name, f"{not_counted(zoomed.instruction)}: {zoom.message}"
         else:
             why = zoom.comparison.reasons.get(node.instruction, "the backend does not return it")
             yield start + node.name, f"zoomed into, but it has no separate value: {why}"

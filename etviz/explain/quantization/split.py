@@ -86,32 +86,32 @@ def split(replay: Replay, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall] = ())
     result = Split()
     calls = {item.first + at: item.instruction for item in zooms for at in range(len(item.zoom.comparison.gaps))}
     for run, part in enumerate(parts):
-        for item in part.operators(parts[0].weights, reasons_inside(lowered, zooms, run)):
-            row = item["row"]
+        for operator in part.operators(parts[0].weights, reasons_inside(lowered, zooms, run)):
+            row = operator["row"]
             instruction = gaps[row].instruction if 0 <= row < len(gaps) else calls.get(row, -1)
-            result.operators.append({"run": run, "instruction": instruction} | item)
+            result.operators.append({"run": run, "instruction": instruction} | operator)
         result.rows |= part.rows
     return result
 
 
 def split_frame(result: Split, runs: Sequence[tuple[int, int, Any]]) -> pd.DataFrame:
     rows = []
-    for item in result.operators:
-        block, index, _ = runs[item["run"]]
-        rows.append({"event_block": block, "input_index": index, "weight": ""} | item)
+    for operator in result.operators:
+        block, index, _ = runs[operator["run"]]
+        rows.append({"event_block": block, "input_index": index, "weight": ""} | operator)
     numeric = [*NUMBERS, *GRID, "weight_rmse", "weight_sqnr_db"]
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(numeric, float))
 
 
 def _logged(form: ProgramForm, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall], run: int) -> Logged:
     parts = [(0, gaps, None)]
-    parts += [(item.first, item.zoom.comparison.gaps, item) for item in zooms if item.zoom.faithful is True]
+    parts += [(zoomed.first, zoomed.zoom.comparison.gaps, zoomed) for zoomed in zooms if zoomed.zoom.faithful is True]
     logged: Logged = {}
-    for first, own, item in parts:
-        for row, gap in enumerate(own, first):
-            if (gap.run if item is None else item.run) != run:
+    for first, part_gaps, zoomed in parts:
+        for row, gap in enumerate(part_gaps, first):
+            if (gap.run if zoomed is None else zoomed.run) != run:
                 continue
-            key = form.logged(gap, None if item is None else item.instruction)
+            key = form.logged(gap, None if zoomed is None else zoomed.instruction)
             if key is not None:
                 logged.setdefault(key, []).append((row, gap.runtime))
     return logged
@@ -179,8 +179,8 @@ class _SplitExecution:
         if not isinstance(argument, Ref):
             return argument
         values = self._lowered.values
-        item = values.inputs.get(argument.name)
-        scale = self._lowered.constants.get(item.target) if item else self._parameters.get(values.value(argument.name))
+        held = values.inputs.get(argument.name)
+        scale = self._lowered.constants.get(held.target) if held else self._parameters.get(values.value(argument.name))
         return scale.item() if scale is not None and scale.numel() == 1 else None
 
     def _measure(

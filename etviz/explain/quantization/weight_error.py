@@ -40,9 +40,9 @@ def weight_pairs(floats: OperatorValues, quantized: OperatorValues, partners: It
 
 
 def _matrix(values: OperatorValues, name: str) -> Input | None:
-    item = values.inputs.get(name)
-    known = item is not None and item.kind != "user" and item.meta is not None and len(item.meta.shape) > 1
-    return item if known else None
+    found = values.inputs.get(name)
+    known = found is not None and found.kind != "user" and found.meta is not None and len(found.meta.shape) > 1
+    return found if known else None
 
 
 def _weight(values: OperatorValues, operator: ExportedOperator) -> str:

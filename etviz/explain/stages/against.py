@@ -36,8 +36,8 @@ class OtherRun:
     def of_runs(self, runs: Sequence[Run]) -> tuple[Run, ...]:
         if len(self._runs) not in (1, len(runs)):
             raise UsageError(f"{self.name} has {len(self._runs)} executions, this run has {len(runs)}")
-        compared = tuple(item._replace(comparison=self.of(item.comparison, at)) for at, item in enumerate(runs))
-        if all(gap.unpaired for item in compared for gap in item.comparison.gaps):
+        compared = tuple(run._replace(comparison=self.of(run.comparison, at)) for at, run in enumerate(runs))
+        if all(gap.unpaired for run in compared for gap in run.comparison.gaps):
             raise UsageError(f"no value of this run has a partner in {self.name}: it is a run of another program")
         return compared
 
@@ -107,7 +107,7 @@ class OtherReference:
 
     def of_runs(self, runs: Sequence[Run]) -> tuple[Run, ...]:
         """Introduced gaps stay, because they depend on no reference."""
-        return tuple(item._replace(comparison=self.of(item.comparison, at)) for at, item in enumerate(runs))
+        return tuple(run._replace(comparison=self.of(run.comparison, at)) for at, run in enumerate(runs))
 
     def of(self, comparison: ExecutionGaps, run: int, call: int | None = None) -> ExecutionGaps:
         stage = self._stages[run]

@@ -28,7 +28,7 @@ class Side:
         self.partner: dict[Key, Key] = {}
         self.given = {node.name: arguments(node) for node in self.nodes}
         self.reads = {name: [self.uses.value(ref) for ref in refs(given)] for name, given in self.given.items()}
-        self.metas: dict[Key, Meta | None] = {(item.name, 0): item.meta for item in graph.inputs}
+        self.metas: dict[Key, Meta | None] = {(placeholder.name, 0): placeholder.meta for placeholder in graph.inputs}
         self.metas |= {(node.name, at): meta for node in self.nodes for at, meta in enumerate(node.outputs)}
         self.readers: dict[Key, list[Node]] = defaultdict(list)
         for node in self.nodes:
@@ -118,13 +118,13 @@ def _match_exactly(right: Side, wrong: Side, node: Node, exact: Mapping[tuple[st
 def _match_roughly(right: Side, wrong: Side, node: Node, open_nodes: Mapping[str, list[Node]]) -> bool:
     """Skip operators without a partner; half of what is read has to answer."""
     sources = right.sources(node)
-    own = [None if key is None else right.partner[key] for key in sources]
+    partners = [None if key is None else right.partner[key] for key in sources]
     best: dict[float, list[Node]] = defaultdict(list)
     for other in open_nodes.get(node.target, ()):
         theirs = wrong.sources(other) if not wrong.is_matched(other) else ()
-        if not own or len(theirs) != len(own):
+        if not partners or len(theirs) != len(partners):
             continue
-        same = sum(a == b and a is not None for a, b in zip(own, theirs, strict=True)) / len(own)
+        same = sum(a == b and a is not None for a, b in zip(partners, theirs, strict=True)) / len(partners)
         if same == 1 or (same >= 0.5 and node.module == other.module):
             best[same].append(other)
     return bool(best) and _match_best(right, wrong, node, best[max(best)])
@@ -149,14 +149,14 @@ def _match_replaced(right: Side, wrong: Side, pending: list[Node]) -> None:
         for reader in right.readers[node.name, 0]:
             answer = right.partner.get((reader.name, 0))
             theirs = wrong.reads.get(answer[0]) if answer is not None else None
-            own = right.reads[reader.name]
-            if theirs is None or len(theirs) != len(own) or right.is_matched(node):
+            reads = right.reads[reader.name]
+            if theirs is None or len(theirs) != len(reads) or right.is_matched(node):
                 continue
-            key = theirs[own.index((node.name, 0))]
+            key = theirs[reads.index((node.name, 0))]
             other = wrong.uses.nodes.get(key[0])
             if other is None or wrong.is_matched(other) or _shape(right, (node.name, 0)) != _shape(wrong, key):
                 continue
-            sources = {right.partner.get(item) for item in right.reads[node.name]}
+            sources = {right.partner.get(read) for read in right.reads[node.name]}
             if sources & set(wrong.reads[other.name]):
                 _pair_nodes(right, wrong, node, other)
 

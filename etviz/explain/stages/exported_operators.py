@@ -39,7 +39,7 @@ class OperatorValues(Uses):
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
-        self.inputs = {item.name: item for item in graph.inputs}
+        self.inputs = {placeholder.name: placeholder for placeholder in graph.inputs}
         self.operators: dict[str, ExportedOperator] = {}
         self.readers: dict[Key, list[Node]] = {}
         self.quantized: dict[Key, Node] = {}

@@ -39,9 +39,9 @@ def ladder(
     with SpillFile() as file:
         stages = [*first, *(engine.evaluate(name, file, [run])[0] for name in engine.makers)]
         stages.append(engine.runtime(comparisons, run, stages[-1]))
-    modules = {name: item.module for name, item in engine.lowered.values.operators.items()}
+    modules = {name: operator.module for name, operator in engine.lowered.values.operators.items()}
     order = {name: at for at, name in enumerate(engine.lowered.values.nodes)}
-    places = {name: order[item.nodes[-1].name] for name, item in engine.lowered.values.operators.items()}
+    places = {name: order[operator.nodes[-1].name] for name, operator in engine.lowered.values.operators.items()}
     names = dict.fromkeys(name for stage in reversed(stages[:-1]) for name in stage.values)
     rows: list[dict[str, Any]] = []
     for name in sorted(names, key=lambda name: places.get(name, -1)):
@@ -89,7 +89,7 @@ def _missing(stage: Stage) -> str:
 
 
 def _incomparable(before: tuple[Stage, Any], stage: Stage, value: Any) -> str:
-    shapes = [tuple(getattr(item, "shape", ())) for item in (before[1], value)]
+    shapes = [tuple(getattr(tensor, "shape", ())) for tensor in (before[1], value)]
     if shapes[0] != shapes[1]:
         return f"its shape is {shapes[0]} in the stage {before[0].name}, {shapes[1]} in the stage {stage.name}"
     return why_not_comparable(before[1], value)

@@ -60,5 +60,5 @@ def _targets(graph: Graph) -> dict[int, list[str]]:
         if node.instruction >= 0:
             owner = owners.get(node.instruction, graph)
             inside = operators(owner.inside(node).nodes) if node.target == "delegate" else [node]
-            targets[node.instruction] = [item.target for item in inside]
+            targets[node.instruction] = [operator.target for operator in inside]
     return targets

@@ -114,7 +114,7 @@ def _constants(form: ProgramForm, digests: Mapping[str, tuple[str, str]]) -> dic
     free = {item.name: item.target.rpartition("/")[2] for item in form.values.graph.inputs if item.kind != "user"}
     by_name = {known: name for name, known in free.items()}
     partners = {name: by_name[known] for name, (known, _) in digests.items() if known in by_name}
-    targets = {item.name: item.target for item in form.values.graph.inputs}
+    targets = {placeholder.name: placeholder.target for placeholder in form.values.graph.inputs}
     equal: dict[str, list[str]] = {}
     for name in free.keys() - partners.values() if len(partners) < len(digests) else ():
         equal.setdefault(digest_of(form.constants[targets[name]]), []).append(name)
@@ -199,9 +199,9 @@ class OwnModel:
         if len(graph.user_inputs()) != len(inputs):
             raise UsageError(f"the reference takes {len(graph.user_inputs())} inputs, the program {len(inputs)}")
         digests = {
-            item.name: (item.target.rpartition("/")[2], digest_of(self._constants[item.target]))
-            for item in graph.inputs
-            if item.target in self._constants
+            placeholder.name: (placeholder.target.rpartition("/")[2], digest_of(self._constants[placeholder.target]))
+            for placeholder in graph.inputs
+            if placeholder.target in self._constants
         }
         self._engine, self._replay = Stages(replay), replay
         self.paired = paired(replay, graph, digests)
@@ -209,7 +209,7 @@ class OwnModel:
     @_naming_reference()
     def of_runs(self, runs: Sequence[Run]) -> tuple[Run, ...]:
         graph, names = self.paired.graph, list(self.paired.operators.values())
-        logged = [self._logged(item.comparison) for item in runs]
+        logged = [self._logged(compared.comparison) for compared in runs]
         seen = {operator for values in logged for operator in values}
         numbers = {name: at for at, (name, operator) in enumerate(self.paired.operators.items()) if operator in seen}
         for node in operators(graph.nodes):
@@ -218,7 +218,7 @@ class OwnModel:
         lanes, comparisons = InLanes(fresh(), measured=True), []
         inputs = [execution.inputs for execution in self._replay.executions]
         with SpillFile() as file:
-            for run, item in enumerate(runs):
+            for run, compared in enumerate(runs):
                 values = {at: [logged[run][name]] for at, name in enumerate(names) if name in logged[run]}
                 log = GivenValues(values, self._replay.executions[run].log.outputs())
                 compare = partial(
@@ -228,7 +228,7 @@ class OwnModel:
                     run=run,
                     keeper=_Filed(file),
                     pairing="dataflow",
-                    custom=item.comparison.custom,
+                    custom=compared.comparison.custom,
                 )
                 lanes.look_ahead(run, inputs[run:])
                 comparisons += lanes.compare(run, inputs[run], compare)
@@ -319,9 +319,9 @@ class OwnOutputs:
     notes = ()
 
     def __init__(self, given: Sequence[Any]) -> None:
-        several = [item if isinstance(item, (list, tuple)) else [item] for item in given]
+        several = [outputs if isinstance(outputs, (list, tuple)) else [outputs] for outputs in given]
         self._given = [list(items) for items in several]
-        if not all(isinstance(item, torch.Tensor) for items in self._given for item in items):
+        if not all(isinstance(output, torch.Tensor) for items in self._given for output in items):
             raise UsageError("reference must hold tensors: the outputs of each execution")
 
     def of_runs(self, runs: Sequence[Run]) -> tuple[Run, ...]:

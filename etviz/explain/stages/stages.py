@@ -74,12 +74,12 @@ class ProgramForm:
         """In order, with their buffers; only `hooks` of `runs` are asked for."""
         evaluator, by_run = self.fresh(), dict[int, Taken]()
         for run, inputs in enumerate(executions):
-            taken, own = Taken(), hooks(run) if run in runs else {}
+            taken, run_hooks = Taken(), hooks(run) if run in runs else {}
 
-            def keep(node: Node, value: Value, into: dict[Key, Any] = taken.values, own: Any = own) -> None:
-                for output, item in enumerate(flat_values(value.reference)):
-                    hook = own.get((node.name, output))
-                    if hook is not None and (tensor := as_tensor(item)) is not None:
+            def keep(node: Node, value: Value, into: dict[Key, Any] = taken.values, run_hooks: Any = run_hooks) -> None:
+                for output, computed in enumerate(flat_values(value.reference)):
+                    hook = run_hooks.get((node.name, output))
+                    if hook is not None and (tensor := as_tensor(computed)) is not None:
                         into[node.name, output] = hook(tensor)
 
             taken.outputs = list(evaluator.run(self._typed(inputs), keep))
@@ -89,8 +89,8 @@ class ProgramForm:
 
     def _typed(self, inputs: Sequence[Any]) -> list[Any]:
         given = list(inputs)
-        for at, (item, value) in enumerate(zip(self.values.graph.user_inputs(), inputs, strict=False)):
-            dtype = getattr(torch, item.meta.dtype, None) if item.meta is not None else None
+        for at, (placeholder, value) in enumerate(zip(self.values.graph.user_inputs(), inputs, strict=False)):
+            dtype = getattr(torch, placeholder.meta.dtype, None) if placeholder.meta is not None else None
             if isinstance(value, torch.Tensor) and value.is_floating_point() and getattr(dtype, "is_floating_point", 0):
                 given[at] = value.to(dtype)
         return given
@@ -234,19 +234,19 @@ class Stages:
         return {item.op: item.floating for item in partners if item.value is not None and not item.output}
 
     def _by_dataflow(self, form: ProgramForm) -> dict[str, Key]:
-        own, lowered = form.readings(), self.lowered.readings()
-        made_anew = {name for name, (node, _) in own.items() if form.values.nodes[node].target in LANGUAGE_OPERATORS}
+        reads, lowered = form.readings(), self.lowered.readings()
+        made_anew = {name for name, (node, _) in reads.items() if form.values.nodes[node].target in LANGUAGE_OPERATORS}
         if not made_anew:
-            return own
-        keys_by_name = {name: key for name, key in own.items() if name not in made_anew}
+            return reads
+        keys_by_name = {name: key for name, key in reads.items() if name not in made_anew}
         known = {key: lowered[name] for name, key in keys_by_name.items() if name in lowered}
         inputs = self.lowered.values.graph.inputs
         constants = {item.target.rpartition("/")[2]: item.name for item in inputs if item.target}
-        targets = {item.name: item.target.rpartition("/")[2] for item in form.values.graph.inputs}
+        targets = {placeholder.name: placeholder.target.rpartition("/")[2] for placeholder in form.values.graph.inputs}
         same = {name: constants[target] for name, target in targets.items() if target in constants}
         pairs = align(self.lowered.values.graph, form.values.graph, same, known).reference.partner
         names = {key: name for name, key in lowered.items()}
-        keys = (own[name] for name in made_anew)
+        keys = (reads[name] for name in made_anew)
         return keys_by_name | {names[pairs[key]]: key for key in keys if key in pairs and pairs[key] in names}
 
     def runtime_value(self, gap: Gap, call: int | None = None) -> tuple[str, torch.Tensor] | None:

@@ -135,16 +135,18 @@ def _only_read(subject: ZoomSubject, held: Sequence[Held]) -> InnerValues:
     """The backend's operators; only the delegate's outputs are known values."""
     piece, backend = subject.piece, subject.piece.graph.backend_id
     graph = numbered(piece.graph, Exposure())
-    own: dict[int, list[str]] = {}
+    by_instruction: dict[int, list[str]] = {}
     for node in operators(graph.nodes):
         numbers = {number for number, handles in subject.handles.items() if not {*handles}.isdisjoint(node.handles)}
-        own[node.instruction] = [item.kind for item in held if item.is_of(node.name) or str(item.number) in numbers]
-    alone = "; its program has no operator for it alone" if any(own.values()) else ""
+        by_instruction[node.instruction] = [
+            item.kind for item in held if item.is_of(node.name) or str(item.number) in numbers
+        ]
+    alone = "; its program has no operator for it alone" if any(by_instruction.values()) else ""
     reasons = {
         at: f"{backend} does not run here" + (f"; its program has {', '.join(kinds)} for it" if kinds else alone)
-        for at, kinds in own.items()
+        for at, kinds in by_instruction.items()
     }
-    counts = Counter(item.kind for item in held)
+    counts = Counter(operator.kind for operator in held)
     named = ", ".join(f"{kind} × {count}" if count > 1 else kind for kind, count in counts.most_common())
     message = (
         f"{backend} does not run on this machine, so values inside are not known; load values that it logs inside, or "
@@ -191,7 +193,9 @@ def from_run(piece: Piece, constants: Sequence[Difference], how: How) -> InnerVa
         deviation,
         message,
         notes,
-        problems={number: "it is not returned" for number, own in given.items() if any(item is None for item in own)},
+        problems={
+            number: "it is not returned" for number, returned in given.items() if any(item is None for item in returned)
+        },
         implementation=run.implementation,
         precision=run.precision if faithful and deviation else "",
     )
@@ -331,7 +335,7 @@ def from_log(piece: Piece, logged: Logged, preprocessing: Preprocessing | None =
         reasons[nodes[part].instruction] = f"it is part of {owner}: the backend runs them as one operator"
     notes: tuple[str, ...] = ()
     if joined.strange:
-        named = ", ".join(repr(item) for item in joined.strange[:5])
+        named = ", ".join(repr(strange) for strange in joined.strange[:5])
         notes = (f"{backend} logged {len(joined.strange)} values ({named}) for which {_NO_HANDLES}.",)
     parts = {nodes[part].instruction: nodes[owner].instruction for part, owner in joined.parts.items()}
     fidelity = _fidelity_of_log(backend, logged)

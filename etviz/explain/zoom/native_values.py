@@ -37,8 +37,8 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
     asked = replace(native, outputs=[*native.outputs, *map(Ref, there)])
     if len(native.outputs) != len(graph.outputs):
         raise UsageError(f"the native graph returns {len(native.outputs)} values, the delegate {len(graph.outputs)}")
-    given = {item.name: value for item, value in zip(graph.user_inputs(), inputs, strict=True)}
-    ordered = [given[item.name] for item in native.user_inputs() if item.name in given]
+    given = {placeholder.name: value for placeholder, value in zip(graph.user_inputs(), inputs, strict=True)}
+    ordered = [given[placeholder.name] for placeholder in native.user_inputs() if placeholder.name in given]
     outputs = Evaluator(asked, constants).run(ordered if len(ordered) == len(given) else list(inputs), replay=False)
     return ShownInside(there, [value.clone() for value in outputs], {n: _NO_VALUE for n in names if n not in known})
 
@@ -69,14 +69,14 @@ def _nodes(call: FlatTables) -> Iterator[Node]:
         str(key): _argument(given.take(np.array([at])).table(1)) for at, key in enumerate(given.strings(0).tolist())
     }
     results = call.vectors(4).tables()
-    own = [str(item) for item in results.strings(0).tolist()]
+    names = [str(result) for result in results.strings(0).tolist()]
     if results.vectors(3).length.any():
-        own = _texts(results.take(np.arange(1)), 3)
-    if len(own) == 1 and not results.vectors(3).length.any():
-        yield Node(own[0], target, kwargs=arguments)
+        names = _texts(results.take(np.arange(1)), 3)
+    if len(names) == 1 and not results.vectors(3).length.any():
+        yield Node(names[0], target, kwargs=arguments)
         return
     yield Node(name, target, kwargs=arguments)
-    yield from (Node(item, "getitem", (Ref(name), at)) for at, item in enumerate(own))
+    yield from (Node(result, "getitem", (Ref(name), at)) for at, result in enumerate(names))
 
 
 def _argument(argument: FlatTables) -> Any:
@@ -123,9 +123,9 @@ def _dtype(code: int) -> str:
 def _constants(
     held: Mapping[str, FlatTables], named: Mapping[str, memoryview | bytes]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, item in held.items():
-        key, meta = str(item.strings(1)[0]), item.table(2)
-        if meta.has(3)[0] or item.scalar(4, "<u1")[0]:
+    for name, table in held.items():
+        key, meta = str(table.strings(1)[0]), table.table(2)
+        if meta.has(3)[0] or table.scalar(4, "<u1")[0]:
             raise UsageError(_REFUSED.format(f"packs the weight {key}" if meta.has(3)[0] else f"changes {key}"))
         sizes = [int(size) for size in meta.vectors(1).tables().scalar(0, "<i8").tolist()]
         order = meta.vectors(2, "<i4").flat().tolist() or list(range(len(sizes)))

@@ -56,19 +56,19 @@ def operator_alone(replay: Replay, graph: Graph, owner: Graph, node: Node, run: 
     evaluator.run(replay.executions[run].inputs, lambda node, value: None, replay.executions[run].logged)
     if not last:
         raise UsageError(f"{node.name} was not executed, or its inputs are not known")
-    own, arguments = last[0]
-    if own.local is None or own.runtime is None:
-        raise UsageError(f"{node.name} can't be taken out: {own.problem or 'its inputs or outputs were not logged'}")
-    constants = {item.name: item for item in owner.inputs if item.kind == "constant"}
+    result, arguments = last[0]
+    if result.local is None or result.runtime is None:
+        raise UsageError(f"{node.name} can't be taken out: {result.problem or 'its inputs or outputs were not logged'}")
+    constants = {placeholder.name: placeholder for placeholder in owner.inputs if placeholder.kind == "constant"}
     inputs = [constants.get(name) or Input(name, "user") for name in arguments]
     values = [value for name, value in arguments.items() if name not in constants]
-    expected = flat_values(own.local)
+    expected = flat_values(result.local)
     alone = replace(node, instruction=-1)
-    parts = range(len(expected)) if isinstance(own.local, (list, tuple)) else ()
+    parts = range(len(expected)) if isinstance(result.local, (list, tuple)) else ()
     named = items(alone, [f"output_{at}" for at in parts])
     piece = Graph(node.name, inputs, [alone, *named], [Ref(part.name) for part in named or [alone]])
     piece.backend_id, piece.compile_specs = graph.backend_id, graph.compile_specs
-    return Alone(Piece(piece, evaluator.constants, values, own.runtime), expected)
+    return Alone(Piece(piece, evaluator.constants, values, result.runtime), expected)
 
 
 @question
@@ -127,14 +127,14 @@ def delegate_piece(owner: Graph, node: Node, log: Log, constants: Mapping[str, t
     inputs = values[: len(values) - count]
     if any(value is None for value in inputs):
         raise UsageError(f"an input of the delegate call {node.instruction} can't be read from the debug buffer")
-    for item in operators(inner.nodes):
-        if item.target not in _PLAIN:
-            resolve(item.target)
+    for operator in operators(inner.nodes):
+        if operator.target not in _PLAIN:
+            resolve(operator.target)
     return Piece(inner, Aligned(constants), inputs, values[len(values) - count :], rounds=rounds)
 
 
 def constant_inputs(owner: Graph, node: Node, constants: Mapping[str, torch.Tensor]) -> dict[int, torch.Tensor]:
     """Inputs that are constants, by position: an error in one is introduced by the call, not inherited."""
-    fixed = {item.name: item.target for item in owner.inputs if item.kind != "user"}
+    fixed = {placeholder.name: placeholder.target for placeholder in owner.inputs if placeholder.kind != "user"}
     named = ((at, fixed.get(arg.name, "")) for at, arg in enumerate(node.args) if isinstance(arg, Ref))
     return {at: constants[target] for at, target in named if target in constants and target not in owner.mutations}

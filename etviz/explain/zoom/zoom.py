@@ -60,7 +60,7 @@ class Zoom:
 
 
 def compare_calls(replay: Replay, subjects: Mapping[Call, ZoomSubject], how: How) -> dict[Call, Zoom]:
-    judged = {call for call, item in subjects.items() if item.logged is not None and not item.unjudged}
+    judged = {call for call, zoomed in subjects.items() if zoomed.logged is not None and not zoomed.unjudged}
     arrived = _arrivals(replay, judged) if judged else {}
     zooms: dict[Call, Zoom] = {}
     for call, subject in subjects.items():
@@ -79,10 +79,10 @@ def compare_inside(
 
     None starts the reference at the runtime's inputs.
     """
-    own, piece = subject.inputs, subject.piece
-    inputs = own if start is None or isinstance(start, str) else start
+    runtime_inputs, piece = subject.inputs, subject.piece
+    inputs = runtime_inputs if start is None or isinstance(start, str) else start
     one = replay.piece(inner.graph, piece.constants, [Execution(inputs, inner)])
-    comparison = _compared(one, own, subject.custom, measured=start is None)
+    comparison = _compared(one, runtime_inputs, subject.custom, measured=start is None)
     for gap in comparison.gaps:
         gap.add_note(emulated_by(inner.implementation) if inner.implementation else "")
         gap.add_note(f"computed in float32, the run in {inner.precision}" if inner.precision else "")
@@ -93,7 +93,7 @@ def compare_inside(
     comparison.grouped |= {at for at, owner in inner.parts.items() if at not in compared and owner in compared}
     if isinstance(start, str):
         Entrance(Graph(inner.graph.name)).forget_totals(comparison, start)
-    notes = (*_other_constants(piece, own), *inner.notes)
+    notes = (*_other_constants(piece, runtime_inputs), *inner.notes)
     fidelity = inner.faithful, inner.deviation, inner.message
     causes = tuple(_precisions(comparison, subject, inner)) if inner.precision else ()
     return Zoom(inner.graph, comparison, one, *fidelity, notes, inner.logged, causes)
@@ -161,22 +161,22 @@ def _measure_total_noise(replay: Replay, zooms: Mapping[Call, Zoom]) -> None:
 @question
 def _noise(replay: Replay, gaps: Sequence[tuple[Call, Gap]]) -> list[tuple[float | None, str]]:
     flat = inline(replay.graph)
-    own = [(call, replace(gap, note="", noise=UNKNOWN, metrics=dict(gap.metrics))) for call, gap in gaps]
+    copies = [(call, replace(gap, note="", noise=UNKNOWN, metrics=dict(gap.metrics))) for call, gap in gaps]
     inside = flat.inside
-    wanted = [(call[0], f"{inside[call[1]]}{gap.source[0]}", gap) for call, gap in own if call[1] in inside]
+    wanted = [(call[0], f"{inside[call[1]]}{gap.source[0]}", gap) for call, gap in copies if call[1] in inside]
 
     def fresh() -> Evaluator:
         whole = replay.fresh()
         return Evaluator(flat.graph, whole.constants, whole.limits)
 
     measure_totals(wanted, [execution.inputs for execution in replay.executions], fresh)
-    return [(None if math.isnan(gap.noise) else gap.noise, gap.note) for _, gap in own]
+    return [(None if math.isnan(gap.noise) else gap.noise, gap.note) for _, gap in copies]
 
 
 def _other_constants(piece: Piece, inputs: Sequence[Any]) -> Iterator[str]:
-    for item, own, runtime in zip(piece.graph.user_inputs(), inputs, piece.inputs, strict=True):
-        if own is not runtime and not same_bits(own, runtime):
-            small = f": {runtime.item():.6g}, not {own.item():.6g}" if own.numel() == runtime.numel() == 1 else ""
+    for item, wanted, runtime in zip(piece.graph.user_inputs(), inputs, piece.inputs, strict=True):
+        if wanted is not runtime and not same_bits(wanted, runtime):
+            small = f": {runtime.item():.6g}, not {wanted.item():.6g}" if wanted.numel() == runtime.numel() == 1 else ""
             yield f"The runtime's {item.name}, a constant that the delegate reads, differs from the reference's{small}."
 
 

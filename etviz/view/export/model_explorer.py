@@ -76,7 +76,7 @@ def node_data(graph: str, metric: str, rows: Mapping[int, Any]) -> Json | None:
             results[str(node)] = {"value": value}
     if not results:
         return None
-    numbers = [item["value"] for item in results.values() if not isinstance(item["value"], str)]
+    numbers = [result["value"] for result in results.values() if not isinstance(result["value"], str)]
     about = {"name": metric.replace("_", " "), "results": results, "gradient": _gradient(metric, numbers)}
     return {graph: about}
 
@@ -127,12 +127,12 @@ def _namespaces(tree: Tree) -> list[str]:
     for node, kind in enumerate(tree.kind):
         inside = range(node + 1, node + tree.size[node])
         if kind == "delegate" and inside:
-            modules = [tree.module[item].split(".") for item in inside if tree.module[item]]
+            modules = [tree.module[member].split(".") for member in inside if tree.module[member]]
             shared = _shared(modules)
             name = f"{tree.backend[node] or 'delegate'} {tree.instruction[node]}"
             space = "/".join(_part(part) for part in (*shared, name))
-            for item in (node, *inside):
-                spaces[item] = space
+            for member in (node, *inside):
+                spaces[member] = space
     return spaces
 
 

@@ -89,9 +89,9 @@ def _layout(tree: Tree, node: int, edges: Iterable[DataEdge]) -> _Box:
         layers[layer[child]].append(child)
     widths = [sum(boxes[child].width for child in row) + _GAP * (len(row) + 1) for row in layers]
     width, y = max(widths), float(_HEAD)
-    for row, own in zip(layers, widths, strict=True):
+    for row, row_width in zip(layers, widths, strict=True):
         row.sort(key=lambda child: _middle(boxes, reads[child]))
-        x = (width - own) / 2 + _GAP
+        x = (width - row_width) / 2 + _GAP
         for child in row:
             boxes[child].x, boxes[child].y = x, y
             x += boxes[child].width + _GAP

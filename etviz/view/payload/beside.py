@@ -63,11 +63,11 @@ class Beside:
     def places(self, rows: int, added: int) -> list[npt.NDArray[np.int64]]:
         """By other program and row of the view: its gap row, or -1; the last `added` rows are `added`'s."""
         of_others = [np.full(rows, -1, np.int64) for _ in self.others]
-        own = self.joined[:, 0] >= 0
+        present = self.joined[:, 0] >= 0
         for k, places in enumerate(of_others):
-            places[self.joined[own, 0]] = self.joined[own, k + 1]
+            places[self.joined[present, 0]] = self.joined[present, k + 1]
             if added:
-                places[rows - added :] = self.joined[~own, k + 1]
+                places[rows - added :] = self.joined[~present, k + 1]
         return of_others
 
     def add_columns(self, rows: pd.DataFrame, added: int) -> list[Column]:

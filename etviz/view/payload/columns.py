@@ -103,8 +103,8 @@ _NOISE: Final = (
 
 def _metric_column(metric: Metric, prefix: str = "") -> Column:
     name = prefix + metric.name
-    own = metric.name.replace("_db", "").replace("_", " ")
-    label = ("introduced" if own == "severity" else f"introduced {own}") if prefix else own
+    text = metric.name.replace("_db", "").replace("_", " ")
+    label = ("introduced" if text == "severity" else f"introduced {text}") if prefix else text
     about = f"{metric.description} {metric.formula}".strip()
     if prefix:
         about = f"The error that this instruction added, on the runtime's own inputs: {about}"

@@ -122,7 +122,7 @@ def add_quantization(analysis: Analysis, rows: pd.DataFrame) -> list[str]:
     known, problem = quantized_rows(analysis)
     if known:
         for column in QUANTIZATION_COLUMNS:
-            values = {row: item.numbers.get(column.name, math.nan) for row, item in known.items()}
+            values = {row: quantized.numbers.get(column.name, math.nan) for row, quantized in known.items()}
             rows[column.name] = pd.Series(values, dtype=float).reindex(rows.index)
         doubtful = [call for call in analysis.quantization.calls() if call.zoom.faithful is not True]
         return [f"Quantization: {not_counted(call.instruction)}." for call in doubtful]
@@ -130,8 +130,8 @@ def add_quantization(analysis: Analysis, rows: pd.DataFrame) -> list[str]:
 
 
 def float_values(analysis: Analysis, row: int) -> Any | None:
-    item = quantized_rows(analysis)[0].get(row)
-    return None if item is None else item.comparable()
+    quantized = quantized_rows(analysis)[0].get(row)
+    return None if quantized is None else quantized.comparable()
 
 
 def quantization_answer(analysis: Analysis, row: int, counts: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -139,13 +139,13 @@ def quantization_answer(analysis: Analysis, row: int, counts: dict[str, Any] | N
 
     A row of integers has the range ``qmin … qmax``, any other the numbers that these stand for.
     """
-    item = quantized_rows(analysis)[0].get(row)
-    if item is None:
+    quantized = quantized_rows(analysis)[0].get(row)
+    if quantized is None:
         return None
-    grid, numbers = item.grid, item.numbers
+    grid, numbers = quantized.grid, quantized.numbers
     answer: dict[str, Any] = dict.fromkeys(("scale", "zero_point", "qmin", "qmax", "low", "high"))
     if grid is not None:
         answer |= {"scale": grid.scale, "zero_point": grid.zero_point, "qmin": grid.qmin, "qmax": grid.qmax}
-        low, high = (grid.qmin, grid.qmax) if item.integers else (grid.low, grid.high)
+        low, high = (grid.qmin, grid.qmax) if quantized.integers else (grid.low, grid.high)
         answer |= {"low": low, "high": high}
     return answer | {"float": counts, "error_steps": numbers.get("error_steps"), "saturated": numbers.get("saturated")}

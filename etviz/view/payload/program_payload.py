@@ -116,13 +116,13 @@ def build_payload(analysis: Analysis, beside: Beside | None = None) -> Answer:
         "attribution": attribution and attribution | {"sum": as_text(attribution["sum"])},
     }
     if beside is not None:
-        own = payload["summary"]
+        summary = payload["summary"]
         about = Fact(beside.labels[0], digest.verdict, digest.level)
         if beside.apart:
             about = Fact(beside.labels[0], "The reference of the others.", "unknown")
         theirs = beside.summary(rows)
         payload["title"] = beside.title
-        payload["summary"] = own | theirs | {"facts": [asdict(about), *theirs["facts"], *own["facts"]]}
+        payload["summary"] = summary | theirs | {"facts": [asdict(about), *theirs["facts"], *summary["facts"]]}
         payload["beside"] = [
             {"label": label, "tree": _tree(other.tree, _named(table), buffers, nameable=True)}
             for label, other, table in beside.trees(len(rows), len(added))

@@ -105,8 +105,12 @@ def build_tensor(
         "fingerprints": pair.fingerprints() if reference is not None else [],
         "statistics": _statistics(binned),
         "worst": [
-            {"index": list(item["index"]), "reference": as_text(item["reference"]), "runtime": as_text(item["runtime"])}
-            for item in (worst_elements(reference, runtime) if reference is not None else ())
+            {
+                "index": list(element["index"]),
+                "reference": as_text(element["reference"]),
+                "runtime": as_text(element["runtime"]),
+            }
+            for element in (worst_elements(reference, runtime) if reference is not None else ())
         ]
         if worst or reference is None
         else None,

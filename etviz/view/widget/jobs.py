@@ -31,11 +31,11 @@ class CancelledError(EtvizError):
 
 class Jobs:
     def __init__(
-        self, analysis: Callable[[], Analysis], send: Callable[[dict[str, Any]], None], own: Mapping[str, Job]
+        self, analysis: Callable[[], Analysis], send: Callable[[dict[str, Any]], None], jobs: Mapping[str, Job]
     ) -> None:
         self._analysis = analysis
         self._send = send
-        self._own = own
+        self._own = jobs
         self._lock = threading.Lock()
         self._cancel = threading.Event()
         self._thread: threading.Thread | None = None

@@ -38,8 +38,8 @@ class Shown:
         view.shown = weakref.ref(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        own = {"view", *(known for kind in type(self).__mro__ for known in vars(kind).get("__annotations__", ()))}
-        if not name.startswith("_") and name not in own and not hasattr(type(self), name):
+        settable = {"view", *(known for kind in type(self).__mro__ for known in vars(kind).get("__annotations__", ()))}
+        if not name.startswith("_") and name not in settable and not hasattr(type(self), name):
             hint = f"; set view.{name}" if self.view.has_trait(name) else ""
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r} to set{hint}")
         super().__setattr__(name, value)

@@ -85,14 +85,14 @@ class ViewState(traitlets.HasTraits):
 
     def method(self, name: str) -> ViewState:
         """State of a method's views; a `UsageError` if the program lacks it."""
-        own = self.analysis.findings.shown_method
-        if name == own:
+        shown = self.analysis.findings.shown_method
+        if name == shown:
             return self
         if self._read_method is None or name not in self.methods:
             raise UsageError(f"method must be one of {', '.join(self.methods)}, found {name!r}")
         if name not in self._others:
             other = self._others[name] = self._read_method(name)
-            other._others, other._read_method = self._others | {own: self}, self._read_method
+            other._others, other._read_method = self._others | {shown: self}, self._read_method
         return self._others[name]
 
     def payload(self) -> Answer:

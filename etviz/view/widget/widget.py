@@ -118,8 +118,8 @@ class InspectionWidget(anywidget.AnyWidget):
         self._cached_tensor = functools.lru_cache(64)(
             lambda row, bins: build_tensor(self.state.analysis, row, bins, beside=self.state.beside)
         )
-        own: dict[str, Job] = {"method": self._choose, "attribution": self._attribute, "explain": self._explain}
-        self._jobs = Jobs(lambda: self.state.analysis, self.send, own)
+        jobs: dict[str, Job] = {"method": self._choose, "attribution": self._attribute, "explain": self._explain}
+        self._jobs = Jobs(lambda: self.state.analysis, self.send, jobs)
         self._tie(state)
         self.on_msg(self._answer)
         self._view_count = 0  # from here on the page counts its views
