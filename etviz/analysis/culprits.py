@@ -88,8 +88,8 @@ class Decision:
         return list(others.values())
 
     def beside(self, culprit: Culprit) -> list[Culprit]:
-        own = (other for other in self.culprits if other.operator == culprit.operator)
-        return [other for other in own if self.in_turn or other.run == culprit.run]
+        same = (other for other in self.culprits if other.operator == culprit.operator)
+        return [other for other in same if self.in_turn or other.run == culprit.run]
 
 
 def decide(rows: Rows, faithful: Mapping[Call, bool]) -> Decision:

@@ -81,8 +81,8 @@ def diagnose(
         )
         about["proof"] = _proof(analysis, decision, culprit, beside)
         about["inside"] = _inside(analysis, culprit, problem)
-    own = {suspect.row for suspect in beside}
-    suspects = [suspect for suspect in _suspects(analysis, decision) if suspect["row"] not in own]
+    named = {suspect.row for suspect in beside}
+    suspects = [suspect for suspect in _suspects(analysis, decision) if suspect["row"] not in named]
     return {
         "format": "etviz-diagnosis",
         "version": VERSION,

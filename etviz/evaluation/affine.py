@@ -157,8 +157,8 @@ def _embedding(
         return None
     groups = scales.numel() // max(1, len(scales))
     half = 1 << (bits - 1)
-    own = bits == 8 or (weight_quant_min, weight_quant_max) == (-half, half - 1)
-    if not own or not groups or len(starts) * weight.shape[1] % groups or len(starts) * weight.shape[1] <= groups:
+    known = bits == 8 or (weight_quant_min, weight_quant_max) == (-half, half - 1)
+    if not known or not groups or len(starts) * weight.shape[1] % groups or len(starts) * weight.shape[1] <= groups:
         return None
     rows, steps = torch.embedding(weight, indices), torch.embedding(scales.view(-1, groups), indices)
     if bits < 8:

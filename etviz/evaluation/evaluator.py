@@ -479,7 +479,7 @@ class Evaluator(GraphInterpreter):
         if node.target == OBSERVED:
             value.local = [self.look_up(local, leaf) for leaf in node.args]
             return value
-        value.local = reference if logged is None or (own := _unset(node, reference, logged)) is None else own
+        value.local = reference if logged is None or (unset := _unset(node, reference, logged)) is None else unset
         lanes = scope.perturbed or {}
         same = all(lanes.get(name) is env[name] for name in self.reads(node))
         value.again = Again(self, graph, node, args, kwargs, lanes.get(node.name) if same else None)

@@ -725,8 +725,8 @@ def _with_own(each: Sizes, exact: Sequence[Any], values: Sequence[Any]) -> Sizes
     for place, (size, a, b) in enumerate(zip(each, exact, values, strict=True)):
         half = half_ulp(b)
         if size is not None and half:
-            own = ((a - b).abs() / half).to(size.dtype)
-            larger[place] = torch.maximum(size, torch.nan_to_num(own, 0.0, 0.0, 0.0))
+            error = ((a - b).abs() / half).to(size.dtype)
+            larger[place] = torch.maximum(size, torch.nan_to_num(error, 0.0, 0.0, 0.0))
     return larger
 
 

@@ -395,7 +395,7 @@ def _shown(again: Again, values: Sequence[Any]) -> list[tuple[Spread, Spread]]:
     known = again.evaluator
     if isinstance(known, Lanes) and again.perturbed is not None:
         shown = known.shown(again.perturbed, values)
-        if known.number >= PASSES or all(own.samples >= ENOUGH for own, _ in shown):
+        if known.number >= PASSES or all(first.samples >= ENOUGH for first, _ in shown):
             return shown
     lanes = _lanes_of(again, values)
     return lanes.shown(lanes.results_again(again.args), values) if lanes is not None else []
@@ -518,8 +518,8 @@ class Lanes(Evaluator):
     def show(self, spreads: Sequence[tuple[Spread, Spread]], perturbed: Any, values: Sequence[Any]) -> None:
         """Add the differences of some values in the first lanes, and in those that follow them."""
         first, last = range(self.number), range(self.number, self.lanes)
-        for (own, imposed), other, plain in zip(spreads, flat_values(perturbed), values, strict=False):
-            own.add_lanes(other, plain, first)
+        for (perturbing, imposed), other, plain in zip(spreads, flat_values(perturbed), values, strict=False):
+            perturbing.add_lanes(other, plain, first)
             imposed.add_lanes(other, plain, last)
 
     def shown(self, perturbed: Any, values: Sequence[Any]) -> list[tuple[Spread, Spread]]:

@@ -27,6 +27,7 @@ from etviz.pipeline.execute import execute
 from etviz.tensors.finite import largest_of
 from etviz.view.payload.program_payload import build_payload
 from etviz.view.widget.jobs import Jobs
+from etviz.view.widget.state import ViewState
 from tests.programs import Executed
 
 FLOAT = ("encoder", "plain_cnn", "residual_cnn", "counter", "branches", "channels_last")
@@ -214,11 +215,22 @@ def test_executions_follow_one_another(executed: Callable[[str], Executed], tmp_
     assert ["carried over from earlier calls" in note for note in notes] == [False, True, True]
 
 
+def jobs_of(inspection: etviz.Inspection, send: Callable[[dict[str, Any]], None]) -> Jobs:
+    """The jobs of a view, which sends its messages to `send`."""
+    state = ViewState(inspection.analysis)
+
+    def attribute(params: dict[str, Any], progress: Callable[[int, int], None], _: threading.Event) -> dict[str, Any]:
+        state.attribute(params, progress)
+        return {}
+
+    return Jobs(lambda: inspection.analysis, send, {"attribution": attribute})
+
+
 def test_views_get_the_shares(executed: Callable[[str], Executed]) -> None:
     inspection = executed("encoder").load()
     assert build_payload(inspection.analysis)[0]["attribution"] is None
     messages: list[dict[str, Any]] = []
-    jobs = Jobs(lambda: inspection.analysis, messages.append)
+    jobs = jobs_of(inspection, messages.append)
     jobs.start("7", "attribution", {"output": 0})
     assert jobs.wait(120)
     assert {"id": "7", "result": {"ok": True}} in messages
@@ -234,7 +246,7 @@ def test_views_get_the_shares(executed: Callable[[str], Executed]) -> None:
 def test_views_are_told_what_would_become_of_the_outputs(executed: Callable[[str], Executed]) -> None:
     inspection = executed("encoder").load()
     messages: list[dict[str, Any]] = []
-    jobs = Jobs(lambda: inspection.analysis, messages.append)
+    jobs = jobs_of(inspection, messages.append)
     worst = int(inspection.worst(1).index[0])
     jobs.start("9", "what_if", {"rows": [worst]})
     assert jobs.wait(120)
@@ -262,7 +274,7 @@ def test_a_view_can_cancel(executed: Callable[[str], Executed]) -> None:
             started.set()
             jobs.cancel()
 
-    jobs = Jobs(lambda: inspection.analysis, send)
+    jobs = jobs_of(inspection, send)
     jobs.start("8", "attribution", {"output": 0})
     assert started.wait(60)
     assert jobs.wait(60)

@@ -137,8 +137,8 @@ class Beside:
             by = f"relative distance {worst:.3g}" if self.apart else f"×{worst:.3g}"
             text = f"{at}{rows['op'].iloc[row]}{f' ({source})' if source else ''}: {by}"
             finding = {"row": row, "text": text, "level": level, "fingerprint": ""}
-        own = zip(self.labels[1:], digests, strict=True)
-        facts = [Fact(label, digest.verdict, digest.level) for label, digest in own]
+        others = zip(self.labels[1:], digests, strict=True)
+        facts = [Fact(label, digest.verdict, digest.level) for label, digest in others]
         value = f"{shared} of {len(self.joined)} operators are in several programs"
         facts.append(Fact("Joined", value, "unknown"))
         return {"level": level, "verdict": verdict, "facts": [asdict(fact) for fact in facts], "finding": finding}
