@@ -3,39 +3,17 @@
 A correct kernel returns ``result + u·(ε/2)·S``. ``ε`` is the distance from 1 to the next number of the result's dtype,
 ``u`` a random number with an RMS of 1, and ``S`` the *size* of what the kernel rounds. `sizes` gives S for an operator
 on its inputs, so the noise of one operator is ``ε/2 · rms S``: no random numbers, and no second evaluation. Only norms
-of the operands are computed.
+of the operands are computed. The page docs/noise.md has S by family of operators, and derives it.
 
-Arithmetic rounds once: ``S = |v|`` where float64 gives another number, 0 where the result is exact. Copies, masks,
-comparisons, integers and booleans never round.
+Arithmetic rounds once: ``S = |v|`` where float64 gives another number, 0 where the result is exact. Sums of K terms t
+have the size of any order, ``S² = (K+1)·(‖t‖²/18 + v²/9)``, or that of the order in which the terms stand, if it is
+larger (`in_order`); the terms of a product have the norm ``‖t‖² ≈ ‖a‖²·‖b‖²/K``. The reference is rounded too: it adds
+in pairs (`sum_size`). In norms, the errors of the mean, of the variance and of each elementwise step add as variances.
 
-Sums of K terms t, which a kernel may add in any order: each partial sum ``s_j`` is rounded once, with an error that is
-uniform in ``±ε/2·|s_j|`` and so has a variance of ``(ε/2)²·s_j²/3``. The mean of ``s_j²`` over all orders is
-``j(K−j)/(K(K−1))·‖t‖² + j(j−1)/(K(K−1))·v²`` for terms drawn without replacement. Summed over j = 1 … K this gives
-
-    S² = (K+1)·(‖t‖²/18 + v²/9)
-
-A sum of zero mean has ``S = √(K/6)·‖t‖``, one of a single sign ``S = √K/3·|v|``. The reference is rounded too. It adds
-in pairs, so its part matters for few terms only (`sum_size`). The terms of a product are ``a_k·b_k``; the norms of the
-operands are enough: ``‖t‖² ≈ ‖a‖²·‖b‖²/K``. A running sum keeps its order: ``S_k² = Σ_{j≤k} s_j²/3``.
-
-Many kernels add in the order in which the terms stand, and then S is known: ``S² = Σ s_j²/3`` over the partial sums,
-which are larger than those of random orders where neighbours are alike. Equal terms have no random errors: between two
-powers of two each addition repeats the same error. Their ``|s_j|`` are added before they are squared, so a sum of equal
-terms has ``S ≈ K/(2√3)·|v| ≈ 0.3·K·|v|``. The size is the larger one of the two orders (`in_order`). Products know the
-norms of their terms only, so they have the size of any order.
-
-Norms contain sums: the errors of the mean, of the variance and of each elementwise step add as variances. A softmax is
- ``v·√(1 + (x − max x)² + (K+1)/9)``: the result, the argument of the exponential, the sum of its denominator.
-
-Functions (exp, tanh, erf …) are accurate to a rounding of the result and one of each argument (N. J. Higham, "Accuracy
-and Stability of Numerical Algorithms", 2002, section 1.5): ``S² = v² + Σ (x·∂f/∂x)²``, with derivatives by finite
-differences in float64. This rule also holds for operators that this module does not know. GELU is ``x/2·(1 + erf)``,
-so the rounding of erf (or tanh) is one of ``x/2·erf = v − x/2``, which outweighs v where x is far below 0; kernels of
-16-bit numbers compute it in float32. What the reference itself is off from float64 is part of S, if it is larger.
-
-Below the smallest normal number of a dtype the numbers keep their distance, so what is rounded has at least that size,
-a partial sum too. Processors may take what is below float32's smallest normal number for 0, which is an error of the
-whole number.
+Functions are accurate to a rounding of the result and one of each argument (N. J. Higham, "Accuracy and Stability of
+Numerical Algorithms", 2002, section 1.5): ``S² = v² + Σ (x·∂f/∂x)²``, with derivatives by finite differences in
+float64. This rule also holds for operators that this module does not know. What the reference itself is off from
+float64 is part of S, if it is larger.
 
 Small samples: the error of one number exceeds three times its noise once in 370 cases. `allowance` widens the noise of
 values with few independent elements, such that a correct value exceeds the threshold with a probability of
