@@ -76,7 +76,6 @@ class RowTensors:
         return RowPair(gap, reference, gap.runtime, missing, level, self._hypothesis(place))
 
     def _hypothesis(self, place: Located) -> Fingerprint | None:
-        """Other weights that explain a delegate's error explain its only operator at fault."""
         gap, tables, beyond = place.gap, place.tables, ("warn", "bad")
         if gap.hypothesis is not None or place.inside is None or gap.level not in beyond:
             return gap.hypothesis

@@ -229,7 +229,6 @@ class _GroupedExecution:
         explain_gaps(self._result, gaps, cut.graph, cut.graph.nodes, again, plain)
 
     def _known(self, cut: Cut) -> tuple[Cut, dict[str, Any], str]:
-        """A cut with its runtime inputs, widened by earlier groups that give unknown ones; else why."""
         values, missing = self._read(cut)
         wider: Cut | None = cut
         read = values, missing

@@ -48,10 +48,9 @@ def judge_introduced(
     law
         Gives the noise of each output by law; None where several operators follow one another.
     again
-        Computes the instruction on the same inputs with another rounding, or the results of that; None if neither is
-        known. Then, and where the error is within the lower bound of the noise, the bound is all that is needed.
+        Computes the instruction on the same inputs with another rounding, or the results of that; None if unknown.
     least
-        Gives such a bound for each output: the noise of the operator that rounds it last. One rounding is another.
+        Gives a lower bound for each output, as one rounding is; a bound that explains the error suffices.
     """
     gaps = [gap for gap in gaps if gap.introduced is not None and gap.introduced["rmse"] > 0]
     doubtful = [gap for gap in gaps if law is not None or not _bounded(gap)]

@@ -157,7 +157,6 @@ def _logits_function(reference: Any) -> Own:
 
 
 def _from_folder(path: Path) -> Own:
-    """From safetensors, without code of the folder."""
     try:
         transformers = importlib.import_module("transformers")
     except ImportError as error:

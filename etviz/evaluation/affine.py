@@ -147,7 +147,6 @@ def _embedding(
     indices: torch.Tensor,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor | None:
-    """Only the rows that are read are dequantized."""
     if weight_scales.dtype not in _NARROW:
         raise TypeError(f"scales of {weight_scales.dtype}")
     bits, scales, zeros = 8 // len(starts), weight_scales, weight_zero_points

@@ -269,7 +269,6 @@ class Evaluator(GraphInterpreter):
         return products(calls[0], weight, full)
 
     def _streamed(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Quantized | None:
-        """Quantized only in delegates, where nothing but a product reads it."""
         meta = node.outputs[0] if node.outputs else None
         if graph is self.graph or meta is None or meta.dtype != "float32" or not self._unpacked.streams(graph, node):
             return None

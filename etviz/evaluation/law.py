@@ -124,7 +124,6 @@ def _finite(size: torch.Tensor | None, value: Any) -> torch.Tensor | None:
 
 
 def _wide(value: torch.Tensor) -> torch.Tensor:
-    """In float32 or float64: squares of 16-bit numbers leave their range."""
     return value.to(torch.promote_types(value.dtype, torch.float32))
 
 
@@ -155,7 +154,6 @@ def _in_pairs(terms: int) -> tuple[float, float]:
 
 
 def _plain_sum(terms: int, squares: torch.Tensor, total: torch.Tensor, unit: float) -> torch.Tensor:
-    """As `sum_size`, in float64, of terms that may be equal; `unit` is the ε of the sum."""
     square = total.square()
     size, spread = sum_size(terms, squares, total), squares - square / max(terms, 1)
     equal = spread <= terms * unit**2 * square
@@ -189,7 +187,6 @@ def in_order(terms: torch.Tensor, unit: float = EPS["float32"]) -> torch.Tensor:
 
 
 def _is_exact(terms: torch.Tensor, unit: float) -> torch.Tensor:
-    """By row: partial sums are whole multiples of one spacing."""
     total = terms.abs().sum(-1, keepdim=True)
     step = torch.exp2(torch.log2(total).floor()) * unit
     return ((total == 0) | (torch.frac(terms / step) == 0)).all(-1)
@@ -205,8 +202,8 @@ def _on_grids(terms: torch.Tensor, unit: float) -> torch.Tensor:
 def _repeated(terms: torch.Tensor, *, partial: bool = False) -> torch.Tensor:
     """Sums of the squared errors of each row; those of equal terms are added before they are squared.
 
-    The errors are the terms, or with `partial` the partial sums, whose exponents have to be equal too. A hash with four
-    times as many places as terms brings them together, so chance adds a quarter of the square at most.
+    The errors are the terms, or with `partial` the partial sums of equal exponent. A hash with four times as many
+    places as terms joins them, so chance adds at most a quarter of the square.
     """
     count, terms = terms.shape[-1], terms.contiguous()
     if has_further_axis(terms):
@@ -258,8 +255,8 @@ def _of_mean(rows: torch.Tensor, unit: float) -> torch.Tensor:
 def _squared_error(square: torch.Tensor, unit: float) -> torch.Tensor:
     """Size of the square of an error, from its squared size S².
 
-    A correct error is at most ``f·ε/2·S``, where f is the threshold with the `allowance` of one number. Its square is
-    at most ``f²·(ε/2)²·S²``, so this is f times a noise of ``f·(ε/2)²·S²``.
+    A correct error is at most ``f·ε/2·S``, f the threshold with the `allowance` of one number; its square is f times a
+    noise of ``f·(ε/2)²·S²``.
     """
     return THRESHOLD * allowance(1) * unit / 2 * square
 
@@ -294,7 +291,6 @@ def _product_of(args: Sequence[Any], values: Sequence[Any], call: Call, target: 
 
 
 def _variance(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    """A sum of squares, a division, and the square of the mean's error."""
     rows, spread = _rows(args[0], _axes(args)), values[0].double()
     unit = _unit(values[0])
     of_mean, deviations = _of_mean(rows, unit), rows - rows.mean(-1, keepdim=True)
@@ -533,10 +529,9 @@ def _attention(args: Sequence[Any], values: Sequence[Any], call: Call, target: s
 def _recurrence(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
     """The gated delta rule, step by step.
 
-    The step ``S ← (1 − β k kᵀ)·diag(g)·S + β k vᵀ`` acts on the columns of the state alike, so one covariance of the
-    rows holds the errors of all columns: ``C ← A C Aᵀ + D``. D has what a step rounds: the product with g, the
-    prediction ``kᵀS`` (a sum of K terms), its distance to v, and the product with k and the sum. An output has the
-    variance ``qᵀ C q`` and that of its own sum.
+    The step ``S ← (1 − β k kᵀ)·diag(g)·S + β k vᵀ`` acts on all columns of the state alike, so one covariance of the
+    rows has their errors: ``C ← A C Aᵀ + D``, where D is what a step rounds. An output has the variance ``qᵀ C q`` and
+    that of its sum.
     """
     query, key, value, decay, beta, state = (tensor.double() for tensor in args)
     gates = decay.unsqueeze(-1).expand_as(key) if decay.dim() == 3 else decay
@@ -698,7 +693,6 @@ def _of_block(
 
 
 def _with_own(each: Sizes, exact: Sequence[Any], values: Sequence[Any]) -> Sizes:
-    """Sizes, or what the reference itself is off from float64 where that is more."""
     larger = list(each)
     for place, (size, a, b) in enumerate(zip(each, exact, values, strict=True)):
         half = half_ulp(b)
@@ -738,7 +732,6 @@ def _quantile(errors: float, samples: float) -> float:
 
 
 def _tail(a: float, b: float, value: float) -> tuple[float, float]:
-    """What an F distribution of 2b and 2a degrees of freedom leaves above a value, and its log density."""
     if math.isinf(a):
         y = b * value
         tail = torch.special.gammaincc(*torch.tensor([b, y], dtype=torch.float64))
@@ -761,7 +754,6 @@ def _fraction(a: float, b: float, x: float) -> float:
 
 
 def _rounded(count: float) -> float:
-    """To two digits, so that few quantiles are computed."""
     return count if math.isinf(count) or count < 2 else float(f"{count:.2g}")
 
 

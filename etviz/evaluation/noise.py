@@ -5,11 +5,10 @@ the rounding of earlier ones propagates. It is measured by Monte Carlo arithmeti
 Arithmetic: exploiting randomness in floating-point arithmetic", 1997): the graph is evaluated again, each result is
 replaced by ``result + u·(ε/2)·S`` with random u, and the RMS of the difference is the noise.
 
-Grids have two rules. A backend may requantize in other arithmetic, so a value moves by ``u·δ·step`` before a quantize
-rounds it. And a grid of step s causes an error of ``s/√12`` (uniform rounding noise: B. Widrow, "Statistical analysis
-of amplitude-quantized sampled-data systems", 1961). Values after a grid are granted what such an error becomes there:
-in separate lanes each grid starts from plain values, and its values move by ``u·s/√12``. A backend that
-chooses a grid at run time may choose another one, so the second rule then holds in all lanes.
+Grids have two rules (docs/noise.md). A value moves by ``u·δ·step`` before a quantize rounds it. Values after a grid of
+step s are granted what an error of ``s/√12`` becomes there (B. Widrow, "Statistical analysis of amplitude-quantized
+sampled-data systems", 1961): in separate lanes each grid starts from plain values, which move by ``u·s/√12``, and in
+all lanes if a backend chooses the grid at run time.
 """
 
 from __future__ import annotations
@@ -63,9 +62,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 DELTA: Final = 1e-3
-"""Part of a step by which a value moves before it is rounded to a grid. Backends compute requantization factors with 20
-to 30 bits, so values up to 2⁷ steps miss the middle of two steps by up to 2⁻¹³ to 2⁻²³; ties of fixed-point arithmetic
-add to it. At 1e-4 deep networks have three quarters of it.
+"""Part of a step by which a value moves before it is rounded to a grid. Requantization factors of 20 to 30 bits let
+values up to 2⁷ steps miss the middle of two steps by up to 2⁻¹³ to 2⁻²³; ties of fixed-point arithmetic add to it.
 """
 PASSES: Final = 5
 """Maximum number of perturbed lanes. More of them cost time; fewer widen the noise of single numbers (by 105 for 2)."""
@@ -442,8 +440,6 @@ class _Lane:
 
 
 class _Given(Rounding):
-    """Perturbs by numbers that were drawn before."""
-
     def __init__(self, numbers: Sequence[torch.Tensor], grids: Mapping[int, Sequence[Any]] | None) -> None:
         self._numbers, self._grids = iter(numbers), grids
 
@@ -474,7 +470,6 @@ class _Step:
 
 
 def _moving(value: Any, each: Sizes) -> Sizes:
-    """Whole numbers stay."""
     return [None if half_ulp(result) is None else size for result, size in zip(flat_values(value), each, strict=True)]
 
 

@@ -102,7 +102,6 @@ def match_parameters(
 
 
 def _twins(reference: Mapping[str, torch.Tensor]) -> dict[str, list[str]]:
-    """Equal numbers in other memory; tied parameters share theirs."""
     groups: dict[tuple[Any, ...], list[str]] = {}
     for name, value in reference.items():
         if not is_constant(value):

@@ -133,7 +133,6 @@ class PayloadValues:
         return Step(at, kind, self._payload.graph["xnodes"][at]["debug_handle"], tuple(reads), tuple(writes))
 
     def _whole_steps(self) -> list[Step]:
-        """A concatenation that XNNPACK does in parts is one step."""
         whole = {step.writes[0]: step for step in self._steps if step.writes[0] not in self._sources}
         for value, step in list(whole.items()):
             if step.handle == INSERTED and "cat" in _KINDS.get(step.kind, "") and step.reads[0] in whole:

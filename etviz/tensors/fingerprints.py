@@ -482,8 +482,6 @@ _FEWEST_LINES: Final = 32
 
 @dataclass(slots=True)
 class _Maps:
-    """Σd², Σd⁴ and Σr² of parts of a tensor with `each` elements."""
-
     dd: Floats
     d4: Floats
     rr: Floats

@@ -15,8 +15,8 @@ FALSE_ALARMS: Final = 1e-5
 THRESHOLD: Final = 3.0
 """Severity threshold beyond which arithmetic does not explain a difference, for every value and dtype.
 
-Errors of many elements stay below 1 times their noise. The error of three or more independent elements exceeds 3 times
-its noise with a probability below `FALSE_ALARMS` (χ² distribution); for fewer elements the noise is wider.
+The error of three or more independent elements exceeds 3 times its noise with a probability below `FALSE_ALARMS` (χ²
+distribution); for fewer elements the noise is wider.
 """
 SEVERE: Final = 10.0
 """Severity that rounding never reaches, even if the law underestimates it threefold; tables show it in red."""

@@ -193,7 +193,6 @@ def _distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
 
 
 def _scale(sums: Sums, reference: torch.Tensor, runtime: torch.Tensor) -> None:
-    """Gather squares that became 0 or infinite again, in units of powers of two."""
     d_unit, r_unit = _unit(sums.max_d), _unit(sums.max_r)
     dd = rr = qq = rq = 0.0
     with np.errstate(invalid="ignore", over="ignore"):
