@@ -51,7 +51,8 @@ def restore_lost_values(dump: ETDump, method: Method, buffer: DebugBuffer) -> ET
     except _MismatchError as reason:
         note = f"The lost values could not be restored from the debug buffer: {reason}."
         return replace(dump, problems=[*dump.problems, note])
-    note = f"{count} lost values were restored: the program tells their places in the debug buffer."
+    what = "1 lost value was" if count == 1 else f"{count} lost values were"
+    note = f"{what} restored: the program tells their places in the debug buffer."
     return replace(dump, blocks=blocks, problems=[dump.problems[0], note])
 
 
