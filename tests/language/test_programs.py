@@ -88,7 +88,7 @@ def test_errors_are_followed_through_the_cache(shelf: Shelf) -> None:
     assert frame["share"][frame["run"] < STEPS - 1].sum() > 0.05
     everything = found.what_if([int(row) for row in found.gaps.index])
     assert everything.runs == tuple(range(STEPS))
-    assert (everything.after["max_abs"] == 0.0).all()
+    assert (everything.after["max_abs"] < 1e-6).all()  # the reference evaluates these calls together: last bits differ
 
 
 @pytest.mark.slow
