@@ -16,7 +16,7 @@ from etviz.json_numbers import or_none
 
 if TYPE_CHECKING:
     from etviz.decoding.gate import TokenLimits
-    from etviz.decoding.result import Decode
+    from etviz.decoding.result import Decode, TokenAnswer
 
 _LARGEST = 64 << 20
 
@@ -108,6 +108,7 @@ def decode(
     tokens: PromptText,
     report: Annotated[Path | None, typer.Option("-o", "--output", help="Write an HTML report.")] = None,
     free: Annotated[bool, typer.Option("--free", help="Stop at the first token that differs.")] = False,
+    why: Annotated[bool, typer.Option("--why", help="Name what made the first fault, and prove it.")] = False,
     top: given.TopOption = 20,
     as_json: given.JsonOption = False,
     method: given.MethodOption = None,
@@ -120,23 +121,36 @@ def decode(
     if report is not None:
         with doing("writing the report"):
             run.to_html(report)
+    answer = told(run.answer()) if why else {}
     steps = run.steps
     shown = steps[~steps["agrees"] | ~steps["explained"].fillna(value=False).astype(bool)] if top else steps
     if as_json:
-        print_json(body(run) | {"passed": result.passed})
+        print_json(body(run) | {"passed": result.passed} | answer)
     else:
         for line in run.summary().splitlines():
             out.print(plain_text(line), soft_wrap=True)
+        for name, text in answer.items():
+            out.print(plain_text(f"{name.capitalize()}: {text}"), soft_wrap=True)
         rows = shown.head(top) if top else shown
         if len(rows):
             out.print()
-            out.print(plain_text(rows[list(_COLUMNS)].to_string(index=False, float_format="{:.3g}".format)))
+            out.print(
+                plain_text(rows[list(_COLUMNS)].to_string(index=False, float_format="{:.3g}".format)), soft_wrap=True
+            )
         if len(rows) < len(shown):
             out.print(f"… and {len(shown) - len(rows)} more; --top 0 prints all positions")
+        if not why and run.first_fault is not None:
+            out.print("--why names what made the first fault, and proves it")
         for case in result.failures:
             out.print(f"[red]FAILED[/red] {plain_text(case.name)}: {plain_text(case.violations[0].text)}")
     if not result.passed and not tokens.limits.demand_nothing:
         raise typer.Exit(1)
+
+
+def told(answer: TokenAnswer | None) -> dict[str, str]:
+    if answer is None:
+        return {}
+    return {"culprit": answer.culprit, "cache": answer.cache, "proof": repr(answer.proof)}
 
 
 def body(run: Decode) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import typer
 
 from etviz.cli.artifacts import JsonOption
 from etviz.cli.console import err, out, plain_text, print_json
+from etviz.cli.decode import told
 from etviz.cli.gaps import records, worst_table
 from etviz.errors import UsageError
 
@@ -22,9 +23,10 @@ _WORST: Final = 5
 
 
 def demo(
-    folder: Annotated[Path, typer.Option("--out", help="Folder for artifacts, notebook and report.")] = Path(
-        "etviz-demo"
-    ),
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder of what is made: etviz-demo, or etviz-demo-llm with --llm."),
+    ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
     runner: Annotated[
         str | None, typer.Option(help="cpp: run it with the C++ runner (make runner); or a command, as in etviz run.")
@@ -43,11 +45,11 @@ def demo(
             raise UsageError("--llm has no report and no other runner; leave out --open and --runner")
         from etviz.demo.language_model import run_language_demo
 
-        _tell(run_language_demo(folder, say), as_json=as_json)
+        _tell(run_language_demo(folder or Path("etviz-demo-llm"), say), as_json=as_json)
         return
     from etviz.demo.digits_demo import run_demo
 
-    result = run_demo(folder, say, runner)
+    result = run_demo(folder or Path("etviz-demo"), say, runner)
     if as_json:
         _print_json(result)
     else:
@@ -59,8 +61,7 @@ def demo(
 def _tell(result: LanguageDemo, *, as_json: bool) -> None:
     run, planted = result.run, result.planted
     if as_json:
-        names = ("what", "culprit", "cache", "proof", "found", "repaired")
-        facts = {name: getattr(result, name) for name in names} | {"summary": planted.summary()}
+        facts = {"what": result.what} | told(result.answer) | {"summary": planted.summary()}
         body = {"folder": str(result.folder), "summary": run.summary(), "float": result.against_float.summary()}
         print_json(body | {"planted": facts})
         return
@@ -72,13 +73,12 @@ def _tell(result: LanguageDemo, *, as_json: bool) -> None:
     out.print("With a planted fault", style="bold")
     _say(f"Planted: {result.what}.")
     _say(planted.summary(), "bold red")
-    _say(f"Culprit: {result.culprit}", "bold")
-    _say(f"Cache: {result.cache}", "bold")
-    _say(f"Proof: {result.proof}", "bold green")
+    for name, text in told(result.answer).items():
+        _say(f"{name.capitalize()}: {text}", "bold green" if name == "proof" else "bold")
     out.print()
     _say(f"Artifacts are in {result.folder}/, the faulty program in {result.folder / 'planted'}/. Next:")
     ids = " ".join(map(str, run.sequences[0].ids[: run.sequences[0].prompted]))
-    out.print(f"  etviz decode {result.folder / 'planted'} --ids '{ids}'", soft_wrap=True)
+    out.print(f"  etviz decode {result.folder / 'planted'} --ids '{ids}' --why", soft_wrap=True)
 
 
 def _print_json(result: Demo) -> None:

@@ -78,6 +78,15 @@ class TokenWhatIf:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class TokenAnswer:
+    """The `culprit` of a fault and the first bad entry of the `cache`, in words; and the `proof` by its first row."""
+
+    culprit: str
+    cache: str
+    proof: TokenWhatIf
+
+
 class Decode(Shown):
     """The tokens of a language model at reference and runtime, from `etviz.decode`. A notebook shows it as a view.
 
@@ -471,6 +480,16 @@ class Decode(Shown):
         about = _LOGITS if whole else f"the margin of {about}"
         given = {"loss": along, "about": about, "progress": progress}
         return self.at(step, prompt).analysis.attribution(None, run, **given)
+
+    def answer(self) -> TokenAnswer | None:
+        """What made the first fault, and the proof; None if noise explains every step. Raises as `why`."""
+        fault = self.first_fault
+        if fault is None:
+            return None
+        at = int(fault["step"]), int(fault["prompt"])
+        why = self.why(*at)
+        proof = self.what_if(at[0], int(str(why.index[0])), at[1])
+        return TokenAnswer(why.attrs["sentence"], self.cache.attrs["note"], proof)
 
     def what_if(self, step: int, rows: Any, prompt: int = 0) -> TokenWhatIf:
         """The token of a step if some values had been exact: the proof of a diagnosis.

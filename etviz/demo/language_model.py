@@ -13,7 +13,7 @@ import torch
 
 from etviz.artifacts.files import make_folder
 from etviz.decoding.entry import decode
-from etviz.decoding.result import Decode
+from etviz.decoding.result import Decode, TokenAnswer
 from etviz.demo.llama import ROOM, Characters, docstrings, llama, quantized, train
 from etviz.demo.planted import replace_once
 from etviz.pipeline.lower import lower
@@ -29,9 +29,7 @@ _PROMPTS: Final = ((1_000, 12), (5_000, 12))
 class LanguageDemo:
     """Results of the demo.
 
-    ``planted`` in `folder` has the program with the fault. `culprit` is the largest share of the first step that the
-    fault reaches, `proof` that step's token with the correct value; `found` and `repaired` are that step's KL
-    divergence in nats, before and with it.
+    ``planted`` in `folder` has the program with the fault, `answer` what etviz says of it.
     """
 
     folder: Path
@@ -39,11 +37,7 @@ class LanguageDemo:
     run: Decode
     planted: Decode
     what: str
-    culprit: str
-    cache: str
-    proof: str
-    found: float
-    repaired: float
+    answer: TokenAnswer | None
 
 
 def run_language_demo(folder: Path, say: Callable[[str], None]) -> LanguageDemo:
@@ -69,15 +63,7 @@ def run_language_demo(folder: Path, say: Callable[[str], None]) -> LanguageDemo:
     plant(folder / "model.pte", device / "model.pte")
     planted = decode(device / "model.pte", prompts[:1], **given)
     say("Finding it, and proving it")
-    fault = planted.first_fault
-    step = int(fault["step"]) if fault is not None else STEP
-    why = planted.why(step)
-    proof = planted.what_if(step, int(str(why.index[0])))
-    cache = str(planted.cache.attrs["note"])
-    sentence = str(why.attrs["sentence"])
-    return LanguageDemo(
-        folder, against_float, run, planted, what, sentence, cache, repr(proof), proof.kl_before, proof.kl_after
-    )
+    return LanguageDemo(folder, against_float, run, planted, what, planted.answer())
 
 
 def _float(weights: dict[str, torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:

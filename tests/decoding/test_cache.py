@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
 import etviz
+from etviz.cli.app import app
 from etviz.decoding.cache import Slots, in_order
 from etviz.tensors.metrics import THRESHOLD
 from tests.decoding.plants import cached, planted
@@ -18,9 +20,13 @@ STEP, LAYER = 4, 1
 
 
 @pytest.fixture(scope="module")
-def run(shelf: Shelf, tmp_path_factory: pytest.TempPathFactory) -> etviz.Decode:
+def folder(shelf: Shelf, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Values of layer 1 that are wrong where step 4 writes them."""
-    folder = planted(shelf, "custom", cached("values", LAYER, STEP), tmp_path_factory.mktemp("planted"))
+    return planted(shelf, "custom", cached("values", LAYER, STEP), tmp_path_factory.mktemp("planted"))
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> etviz.Decode:
     return etviz.decode(folder, prompts(2)[1][:6], tokenizer=Characters(), steps=3)
 
 
@@ -56,6 +62,16 @@ def test_a_later_step_is_traced_to_the_entry_and_proved(run: etviz.Decode) -> No
     assert proof.kl_after < 1e-9 < proof.kl_before
     assert proof.tokens[2] == proof.tokens[0]
     assert "With the correct value of" in repr(proof)
+
+
+def test_the_command_names_the_entry_and_proves_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ids = " ".join(map(str, Characters().encode(prompts(2)[1][:6])))
+    capsys.readouterr()  # the export prints
+    app(["decode", str(folder), "--ids", ids, "--steps", "1", "--json", "--why"], standalone_mode=False)
+    told = json.loads(capsys.readouterr().out)
+    assert f"wrong from step {STEP} on" in told["cache"]
+    assert "% of the shift" in told["culprit"]
+    assert float(told["proof"].rpartition("→ ")[2].split()[0]) < 1e-9
 
 
 @pytest.mark.parametrize("step", [2, 16])

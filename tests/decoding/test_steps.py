@@ -218,6 +218,7 @@ def test_the_command_line(shelf: Shelf, tmp_path: Path, capsys: pytest.CaptureFi
     folder = program(shelf, "custom_8da4w")
     given = ["--ids", "72 101 108", "--steps", "2"]
     page = tmp_path / "run.html"
+    capsys.readouterr()  # the export prints
     app(["decode", str(folder), *given, "--json", "-o", str(page)], standalone_mode=False)
     assert "Noise explains every difference" in page.read_text(encoding="utf-8")
     body = json.loads(capsys.readouterr().out)
