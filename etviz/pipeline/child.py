@@ -38,9 +38,9 @@ _LATER: Final = (
 )
 
 
-def main(connection: int, parent: int) -> None:
+def main(connection: int, parent: int, prepares: int = 1) -> None:
     work = {"run": _run, "inside": _inside, "relower": _relower, "alterations": _alterations}
-    serve(connection, parent, _NEEDED, work, _LATER)
+    serve(connection, parent, _NEEDED, work, _LATER if prepares else ())
 
 
 def _run(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:

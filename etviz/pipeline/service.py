@@ -84,7 +84,6 @@ def serve(
                 _import(later)
                 later = ()
                 continue
-            later = later if request.get("prepare", True) else ()
             problem = _load_libraries(request.get("libraries", ()), request.get("path", ()))
             answer = {} if problem else work[request["work"]](request, line)
             say({"answer": answer, "unloadable": problem})

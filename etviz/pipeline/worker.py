@@ -65,7 +65,8 @@ _OURS: Final = ("PYTHON", "VIRTUAL_ENV", "CONDA_", "__PYVENV_LAUNCHER__", "FLATC
 class Worker:
     """Answers requests in child processes that stay; each takes one request at a time.
 
-    The child's `module` has ``main(connection, parent)``: a file descriptor and the parent's process id.
+    The child's `module` has ``main(connection, parent)``: a file descriptor and the parent's process id. A worker that
+    no longer `prepares` adds a 0.
     """
 
     def __init__(self, module: str = "etviz.pipeline.child", python: str = "") -> None:
@@ -101,7 +102,7 @@ class Worker:
         child = self._take()
         try:
             path = [str(Path(place).absolute()) for place in sys.path]
-            environment = {"libraries": users_libraries(), "path": path, "prepare": self.prepares}
+            environment = {"libraries": users_libraries(), "path": path}
             limit = DEFAULT_TIMEOUT if timeout is None else timeout
             answer = child.ask({**environment, **request}, limit, progress, cancel, called, setting)
         except BaseException:
@@ -139,12 +140,12 @@ class Worker:
             for child in self._children:
                 if child.is_free() or not another:
                     return child
-            self._children.append(_Child(self._module, self._python))
+            self._children.append(_Child(self._module, self._python, self.prepares))
             return self._children[-1]
 
 
 class _Child:
-    def __init__(self, module: str, python: str = "") -> None:
+    def __init__(self, module: str, python: str, prepares: bool) -> None:
         self._connection, theirs = Pipe()
         self._python, self._heard = python, False
         command = [sys.executable, "-c", _BOOTSTRAP, str(etviz.__file__)]
@@ -153,7 +154,7 @@ class _Child:
         with theirs:
             fileno = theirs.fileno()
             self._process = subprocess.Popen(
-                [*command, module, str(fileno), str(os.getpid())],
+                [*command, module, str(fileno), str(os.getpid()), *([] if prepares else ["0"])],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -226,7 +226,8 @@ def test_an_idle_process_prepares_a_zoom_where_somebody_may_ask_for_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "for_a_zoom.py").write_text(f"import os\nopen(rf'{tmp_path}/{{os.getpid()}}', 'w').close()\n")
-    (tmp_path / "preparing_child.py").write_text(CHILD.replace("work))", "work), ('for_a_zoom',))"))
+    child = CHILD.replace("work))", "work), ('for_a_zoom',) * prepares)").replace("parent)", "parent, prepares=1)", 1)
+    (tmp_path / "preparing_child.py").write_text(child)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     busy, other = Worker("preparing_child"), Worker("preparing_child")
     busy.prepares = False
