@@ -189,11 +189,12 @@ def kind(request: pytest.FixtureRequest, made: Callable[[str], Made]) -> Made:
 
 
 @pytest.fixture(scope="session")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernels]:
-    """A process that forks the kernels of JupyterLab and of the notebooks."""
+def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernels]:
+    """A process that forks the kernels of JupyterLab and of the notebooks, which lower models."""
     from tests.kernels import Kernels
 
-    kernels = Kernels(tmp_path_factory.mktemp("kernels"))
+    lowers = any(item.nodeid.startswith("tests/test_notebooks.py::test_runs") for item in request.session.items)
+    kernels = Kernels(tmp_path_factory.mktemp("kernels"), lowers=lowers)
     yield kernels
     kernels.stop()
 

@@ -43,6 +43,7 @@ def build(shelf: Shelf, *, tracer: bool) -> CppRunner:
         options = {
             "Python3_EXECUTABLE": sys.executable,
             "CMAKE_BUILD_TYPE": "Debug",
+            **{"CMAKE_CXX_FLAGS_DEBUG": "-O0", "CMAKE_UNITY_BUILD": "ON"},  # half the time
             "EVENT_TRACER": "ON" if tracer else "OFF",
             "BACKENDS": ";".join(map(str, BACKENDS)),
         }

@@ -21,9 +21,9 @@ LONGEST = 1 << 20
 
 
 class Kernels:
-    """A process that forks kernels; `path` is to be put into JUPYTER_PATH."""
+    """A process that forks kernels; `path` is to be put into JUPYTER_PATH. `lowers`: their programs lower models."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, lowers: bool) -> None:
         self.path = folder / "jupyter"
         self._address = folder / "kernels.sock"
         spec = self.path / "kernels" / "python3"
@@ -34,7 +34,7 @@ class Kernels:
         with socket.socket(socket.AF_UNIX) as door:
             door.bind(str(self._address))
             door.listen(8)
-            command = [sys.executable, __file__, "serve", str(door.fileno())]
+            command = [sys.executable, __file__, "serve", str(door.fileno()), str(int(lowers))]
             self._process = subprocess.Popen(command, pass_fds=[door.fileno()], stdin=subprocess.PIPE)
 
     def stop(self) -> None:
@@ -56,9 +56,12 @@ def ask(address: str, *argv: str) -> None:
             pass
 
 
-def serve(door: int) -> None:
+def serve(door: int, lowers: int) -> None:
     """Import, then fork a kernel for everyone who asks."""
-    _import()
+    for name in ("torch", "executorch.runtime", "matplotlib.pyplot", "pandas"):
+        importlib.import_module(name)
+    if lowers:
+        _lower()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with socket.socket(fileno=door) as listening:
@@ -73,8 +76,8 @@ def serve(door: int) -> None:
                 os.close(output)
 
 
-def _import() -> None:
-    """Import what kernels import; quantizing and lowering a program brings the rest of it."""
+def _lower() -> None:
+    """Import what lowers; quantizing and lowering a program brings the rest of it."""
     import torch
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
@@ -84,8 +87,6 @@ def _import() -> None:
     from executorch.exir import to_edge_transform_and_lower
     from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e
 
-    for name in ("matplotlib.pyplot", "pandas"):
-        importlib.import_module(name)
     importlib.import_module("upstream_memo").keep_results()  # this file is run as a script
     exported = torch.export.export(torch.nn.Linear(3, 3), (torch.zeros(2, 3),))
     prepare_pt2e(exported.module(), XNNPACKQuantizer().set_global(get_symmetric_quantization_config()))
@@ -121,4 +122,4 @@ def _kernel(line: socket.socket, request: dict[str, Any], outputs: list[int]) ->
 
 if __name__ == "__main__":
     verb, *arguments = sys.argv[1:]
-    ask(*arguments) if verb == "ask" else serve(int(arguments[0]))
+    ask(*arguments) if verb == "ask" else serve(*map(int, arguments))

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import functools
+import logging
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +16,14 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+import etviz
+from etviz.demo import digits
 from tests.kernels import Kernels
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 TIMEOUT = 300
+WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 def test_there_are_notebooks() -> None:
@@ -33,6 +41,38 @@ def test_committed_without_outputs(path: Path) -> None:
             assert cell.execution_count is None
 
 
+@pytest.fixture
+def _levels() -> Iterator[None]:
+    """A notebook sets those of some loggers."""
+    loggers = [logging.getLogger(name) for name in ("torchao", "torch.utils._pytree")]
+    before = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_levels")
+def test_cells_of_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process, on a model that was trained for a shorter time; what a cell ends with can be displayed."""
+    monkeypatch.setattr(digits, "train", functools.partial(digits.train, epochs=2))
+    monkeypatch.setattr(etviz.options, "look_inside", "never")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    known, kinds = dict[str, Any](), set[str]()
+    notebook: Any = nbformat.read(NOTEBOOKS[0], as_version=4)
+    for cell in notebook.cells:
+        statements = ast.parse(cell.source).body if cell.cell_type == "code" else []
+        last = statements.pop() if statements and isinstance(statements[-1], ast.Expr) else None
+        exec(compile(ast.Module(statements, []), NOTEBOOKS[0].name, "exec"), known)
+        if isinstance(last, ast.Expr):
+            shown = eval(compile(ast.Expression(last.value), NOTEBOOKS[0].name, "eval"), known)
+            kinds |= {*shown._repr_mimebundle_()[0]} if isinstance(shown, etviz.Inspection) else set()
+    assert WIDGET in kinds
+    assert "Compared: " in capsys.readouterr().out
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_runs(path: Path, kernels: Kernels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +83,6 @@ def test_runs(path: Path, kernels: Kernels, tmp_path: Path, monkeypatch: pytest.
     client.execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     kinds = {kind for output in outputs for kind in output.get("data", {})}
-    assert "application/vnd.jupyter.widget-view+json" in kinds
+    assert WIDGET in kinds
     texts = [output.text for output in outputs if output.output_type == "stream"]
     assert any("Compared: " in text for text in texts)
