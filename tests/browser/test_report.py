@@ -7,11 +7,11 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, ViewportSize, expect
+from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 from pypdf import PdfReader
 
 import etviz
@@ -32,13 +32,17 @@ Scheme = Literal["light", "dark"]
 class Reader:
     """Someone who was sent a report: opens it from the disk; every request and every error is kept."""
 
-    def __init__(self, context: BrowserContext) -> None:
-        self.page: Page = context.new_page()
+    def __init__(self, page: Page, guard: OfflineGuard) -> None:
+        self.page, self._guard = page, guard
         self.requests: list[str] = []
         self.errors: list[str] = []
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("console", lambda message: self.errors.append(message.text))
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self._hear: dict[Any, Callable[[Any], None]] = {
+            "request": lambda request: self.requests.append(request.url),
+            "console": lambda message: self.errors.append(message.text),
+            "pageerror": lambda error: self.errors.append(str(error)),
+        }
+        for event, hear in self._hear.items():
+            page.on(event, hear)
 
     def open(self, path: Path) -> Locator:
         """Open the file and wait for the view."""
@@ -47,24 +51,44 @@ class Reader:
         view.locator(".etv-table [data-row]").first.wait_for()
         return view
 
+    def leave(self) -> None:
+        """Nothing may have been asked for but the file, and nothing may have gone wrong."""
+        for event, hear in self._hear.items():
+            self.page.remove_listener(event, hear)
+        self._guard.assert_offline()
+        assert self.errors == []
+        assert len(self.requests) == 1, self.requests
+
+
+@pytest.fixture(scope="module")
+def pages(browser: Browser) -> Iterator[dict[bool, tuple[Page, OfflineGuard]]]:
+    """A page with scripts and one without, which all tests open one after the other: a report keeps nothing."""
+    contexts = {scripts: browser.new_context(java_script_enabled=scripts) for scripts in (True, False)}
+    guards = {scripts: OfflineGuard(context) for scripts, context in contexts.items()}
+    yield {scripts: (context.new_page(), guards[scripts]) for scripts, context in contexts.items()}
+    for context in contexts.values():
+        context.close()
+
 
 @pytest.fixture
-def reader(browser: Browser) -> Iterator[Callable[..., Reader]]:
-    """Make readers; at the end nothing may have been asked for but the file, and nothing may have gone wrong."""
-    made: list[tuple[Reader, OfflineGuard, BrowserContext]] = []
+def reader(pages: dict[bool, tuple[Page, OfflineGuard]]) -> Iterator[Callable[..., Reader]]:
+    """Make readers; the next one of a page takes it from the one before."""
+    reads: dict[bool, Reader] = {}
 
     def make(viewport: ViewportSize = WIDE, scheme: Scheme = "light", scripts: bool = True) -> Reader:
-        context = browser.new_context(viewport=viewport, color_scheme=scheme, java_script_enabled=scripts)
-        guard = OfflineGuard(context)
-        made.append((Reader(context), guard, context))
-        return made[-1][0]
+        page, guard = pages[scripts]
+        if scripts in reads:
+            reads.pop(scripts).leave()
+        page.goto("about:blank")
+        page.mouse.move(0, 0)
+        page.set_viewport_size(viewport)
+        page.emulate_media(media="null", color_scheme=scheme)
+        reads[scripts] = Reader(page, guard)
+        return reads[scripts]
 
     yield make
-    for person, guard, context in made:
-        context.close()
-        guard.assert_offline()
-        assert person.errors == []
-        assert len(person.requests) == 1, person.requests
+    for person in reads.values():
+        person.leave()
 
 
 @pytest.fixture(scope="package")
