@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tests.zoo.programs import Recipe as Kind
 
 os.environ.setdefault("ETVIZ_ISOLATION", "never")  # the tests of isolation ask for it
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # a second of each process, for formats of no schema here
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"etviz-state-{os.getuid()}")
 LONG = ("browser", "slow", "fuzz")
 """Marks of what takes long: it is begun first, so that no process waits for it at the end."""

@@ -1,4 +1,4 @@
-"""Fixtures of the browser tests: one JupyterLab and one Chromium for all, a page of JupyterLab for each module.
+"""Fixtures of the browser tests: one JupyterLab, one Chromium and one page of JupyterLab for all.
 
 Screenshots go to the folder named by ETVIZ_SCREENSHOTS, else to a temporary one. A test that fails leaves
 a picture of its page there.
@@ -75,12 +75,18 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-@pytest.fixture(scope="module")
-def lab(browser: Browser, jupyter_server: JupyterServer, screenshots: Path) -> Iterator[Lab]:
-    """A page of JupyterLab; the module's last test fails if anything left the machine."""
+@pytest.fixture(scope="package")
+def _lab(browser: Browser, jupyter_server: JupyterServer, screenshots: Path) -> Iterator[Lab]:
     with open_lab(browser, jupyter_server, screenshots) as page:
         yield page
-    jupyter_server.reset()
+
+
+@pytest.fixture(scope="module")
+def lab(_lab: Lab) -> Iterator[Lab]:
+    """The page, with nothing open in it; the module's last test fails if anything left the machine."""
+    yield _lab
+    _lab.offline.assert_offline()
+    _lab.close_all()
 
 
 @pytest.fixture(autouse=True)

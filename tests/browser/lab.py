@@ -43,6 +43,13 @@ EXECUTE = """async (code) => {
     await future.done;
     return text;
 }"""
+CLOSE_ALL = """() => {
+    const { shell } = window.jupyterapp;
+    const panels = ["left", "right"].flatMap((area) => [...shell.widgets(area)]);
+    for (const widget of [...shell.widgets("main"), ...panels.filter((one) => one.hasClass("etviz-panel"))])
+        widget.dispose();
+    shell.collapseRight();
+}"""
 OUTPUTS = """() => window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells.map(
     (cell) => cell.toJSON().outputs ?? [])"""
 
@@ -87,6 +94,15 @@ class Lab:
         self.page.evaluate(OPEN, f"{name}.ipynb")
         self.page.wait_for_function(IN_FRONT, arg=f"{name}.ipynb")
         self.wait_idle(LOAD_TIMEOUT)
+
+    def close_all(self) -> None:
+        """Close notebooks and side panels unsaved, end their kernels, and forget the theme."""
+        if "/lab/" in self.page.url:
+            self.page.evaluate(CLOSE_ALL)
+            self.set_theme("light")
+        else:
+            self.page.goto(BLANK)
+        self.server.reset()
 
     def command(self, name: str) -> None:
         """Run a command of JupyterLab."""

@@ -21,7 +21,7 @@ PLACES = (".etv-table [data-row][tabindex='0']", "[role=treegrid] [data-node][ta
 @pytest.fixture(scope="module")
 def notebook(lab: Lab, artifacts: Path) -> Lab:
     """Shows an Inspection above another cell."""
-    lab.open("keys", LOAD.format(artifacts.name), "inspection", "1 + 1")
+    lab.front("keys", LOAD.format(artifacts.name), "inspection", "1 + 1")
     return lab
 
 

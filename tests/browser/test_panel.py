@@ -38,7 +38,7 @@ def title(request: pytest.FixtureRequest, artifacts: Path) -> str:
 @pytest.fixture(scope="module")
 def notebook(lab: Lab) -> Lab:
     """One notebook and its kernel, for the programs of all tests."""
-    lab.open("panel", LOAD, SHOW)
+    lab.front("panel", LOAD, SHOW)
     return lab
 
 

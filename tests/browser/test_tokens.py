@@ -35,7 +35,7 @@ class Hostile(Characters):
 
 @pytest.fixture(scope="module")
 def trained(shelf: Shelf) -> Path:
-    return program(shelf, "plain")
+    return program(shelf, "custom_8da4w")
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ LOAD = """
 @pytest.fixture(scope="module")
 def notebook(lab: Lab, artifacts: Path) -> Lab:
     """Shows an Inspection in two cells."""
-    lab.open("widget", LOAD.format(artifacts.name), "inspection", "inspection.widget(height=400)")
+    lab.front("widget", LOAD.format(artifacts.name), "inspection", "inspection.widget(height=400)")
     return lab
 
 
