@@ -14,13 +14,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from etviz.artifacts.program.payload import Payload
 from etviz.artifacts.program.xnnpack_payload import changes, pack_graph, unpack
+from etviz.artifacts.scalar_types import SCALAR_TYPES
 from etviz.errors import UsageError
 from etviz.graph.admitted import may_be_lowered
 from etviz.graph.ir import Graph, Meta, Node, Ref, Tag, map_arg, refs
 from etviz.graph.python_operators import PYTHON, ArithmeticRefusedError, compute
 from etviz.pipeline.interpreters import ShownInside
 from etviz.pipeline.xnnpack_values import PayloadValues
-from etviz.upstream.executorch import FxNode, delegate_program, exported_program, lower_again, partition_marks
+from etviz.upstream.delegate_file import TensorPlace, delegate_program
+from etviz.upstream.executorch import FxNode, exported_program, lower_again, partition_marks
 from etviz.upstream.operators import edge_operator, in_order
 from etviz.upstream.xnnpack import payloads
 
@@ -242,14 +244,20 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
     if sorted(given) != list(range(len(given))):
         raise UsageError("the payload has outputs that the graph does not return")
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    begins = [_place(tuple(value.shape), value.dim_order(), value.dtype) for value in tensors]
+    ends = [_place(shape, tuple(range(len(shape))), dtype) for shape, dtype in (given[at] for at in range(len(given)))]
     packed = pack_graph(unpacked)
-    outputs = [given[position] for position in range(len(given))]
-    content = delegate_program(graph.backend_id, graph.compile_specs, packed, unpacked.used(), tensors, outputs)
+    content = delegate_program(graph.backend_id, graph.compile_specs, packed, unpacked.used(), begins, ends)
     results = run_program(content, pte, inputs)
     shown = {name: places[name].restore(results[at[name]], shapes[name][0]) for name in places}
     missing = {name: _NO_VALUE for name in names if name not in places}
     there = [name for name in names if name in places]
     return ShownInside(there, [shown[name] for name in (*returned, *there)], missing)
+
+
+def _place(shape: tuple[int, ...], dim_order: tuple[int, ...], dtype: torch.dtype) -> TensorPlace:
+    code = next(code for code, item in SCALAR_TYPES.items() if item.name == str(dtype).removeprefix("torch."))
+    return TensorPlace(shape, dim_order, code, dtype.itemsize)
 
 
 def _shapes(

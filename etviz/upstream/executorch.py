@@ -214,42 +214,6 @@ def lower_again(program: ExportedProgram, backend_id: str, compile_specs: list[t
         return lowered.buffer(extract_delegate_segments=True)
 
 
-def delegate_program(
-    backend_id: str,
-    compile_specs: list[tuple[str, bytes]],
-    payload: bytes,
-    named: dict[str, bytes],
-    inputs: list[torch.Tensor],
-    outputs: list[tuple[tuple[int, ...], torch.dtype]],
-) -> bytes:
-    """With one call of a delegate with this payload and its `named` data; nothing is lowered."""
-    import torch
-    from executorch.exir._serialize._named_data_store import NamedDataStore
-    from executorch.exir.backend.compile_spec_schema import CompileSpec
-    from executorch.exir.dialects._ops import ops as edge_operators
-    from executorch.exir.lowered_backend_module import LoweredBackendModule
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    graph, mode, store = torch.fx.Graph(), FakeTensorMode(), NamedDataStore()
-    given = [graph.placeholder(f"input_{at}") for at in range(len(inputs))]
-    for node, value in zip(given, inputs, strict=True):
-        node.meta["val"] = mode.from_tensor(value, static_shapes=True)
-    operators: Any = edge_operators
-    empty, results = operators.edge.aten.empty.memory_format, []
-    with mode:
-        for at, (shape, dtype) in enumerate(outputs):
-            results.append(graph.create_node("call_function", empty, (shape,), {"dtype": dtype}, f"output_{at}"))
-            results[-1].meta["val"] = torch.empty(shape, dtype=dtype)
-    graph.output(tuple(results))
-    program = exported_program(graph, {}, [node.name for node in given], [node.name for node in results])
-    for name, data in named.items():
-        store.add_named_data(name, data, alignment=16)
-    specs = [CompileSpec(key, value) for key, value in compile_specs]
-    kept = store.get_named_data_store_output()
-    lowered = LoweredBackendModule(program, backend_id, payload, specs, kept)
-    return lowered.buffer(extract_delegate_segments=True)
-
-
 @contextlib.contextmanager
 def _needless_patterns_skipped(program: ExportedProgram, backend_id: str) -> Generator[None]:
     """Skip XNNPACK's patterns that can't match, because exporting them takes seconds."""

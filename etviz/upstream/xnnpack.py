@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
-import json
 import struct
-import tempfile
 from collections.abc import Callable, Generator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
+from etviz.upstream.delegate_file import flatbuffer, package_file
+
 BACKEND: Final = "XnnpackBackend"
-_GRAPH: Final = "executorch.backends.xnnpack.serialization"
+_SCHEMA: Final = "backends/xnnpack/serialization/schema.fbs"
+_ALIGNMENT: Final = 16
 _HEADER: Final = struct.Struct("<8sHIIIQ")
 _MAGIC: Final = b"XH00"
 """At byte 4; then the header's length, and offset and size of flatbuffer and constants."""
@@ -23,10 +22,7 @@ Look = Callable[[bytes, Mapping[str, bytes]], object]
 
 def schema() -> str:
     """The flatbuffer schema of a payload; raises `FileNotFoundError` if it is missing here."""
-    package, *inner = _GRAPH.split(".")
-    spec = importlib.util.find_spec(package)  # importing the backend takes seconds
-    roots = list(spec.submodule_search_locations or ()) if spec is not None else []
-    return Path(*roots[:1], *inner, "schema.fbs").read_text()
+    return package_file(_SCHEMA).read_text()
 
 
 def parts(payload: memoryview) -> tuple[memoryview, memoryview]:
@@ -37,24 +33,11 @@ def parts(payload: memoryview) -> tuple[memoryview, memoryview]:
     return payload[start:][:size], payload[constants:][:length]
 
 
-def pack(graph: dict[str, Any], constants: bytes) -> bytes:
-    serialize: Any = importlib.import_module(f"{_GRAPH}.xnnpack_graph_serialize")
-    original = serialize.convert_to_flatbuffer
-    serialize.convert_to_flatbuffer = _compiled
-    try:
-        return serialize.serialize_xnnpack_binary(graph, bytearray(constants))
-    finally:
-        serialize.convert_to_flatbuffer = original
-
-
-def _compiled(graph: dict[str, Any]) -> bytes:
-    flatbuffer = importlib.import_module("executorch.exir._serialize._flatbuffer")
-    with tempfile.TemporaryDirectory() as folder:
-        source, text = Path(folder) / "schema.fbs", Path(folder) / "graph.json"
-        source.write_text(schema())
-        text.write_text(json.dumps(graph))
-        flatbuffer._flatc_compile(folder, str(source), str(text))
-        return (Path(folder) / "graph.bin").read_bytes()
+def pack(graph: Mapping[str, Any], constants: bytes) -> bytes:
+    body, start = flatbuffer(package_file(_SCHEMA), graph), -(-_HEADER.size // _ALIGNMENT) * _ALIGNMENT
+    end = start + -(-len(body) // _ALIGNMENT) * _ALIGNMENT
+    header = _HEADER.pack(bytes(4) + _MAGIC, _HEADER.size, start, len(body), end, len(constants))
+    return header.ljust(start, b"\0") + body.ljust(end - start, b"\0") + constants
 
 
 def _bytes(buffer: Any) -> bytes:

@@ -16,6 +16,7 @@ from torch.nn import functional
 import etviz
 from etviz.errors import ExecutionError, UsageError
 from etviz.graph.exposure import expose
+from etviz.pipeline.interpreters import INTERPRETERS
 from etviz.pipeline.piece_program import widest
 from etviz.pipeline.relower import BackendRefusedError, Piece, run_alone
 from etviz.pipeline.worker import WORKER
@@ -26,6 +27,15 @@ from tests.programs import Executed
 from tests.shifted import load_shifted
 
 Programs = Callable[[str], Executed]
+_WATCHED = """
+import sys
+from etviz.pipeline import piece_program
+
+def show_inside(*given):
+    shown = piece_program.show_inside(*given)
+    assert "executorch.exir.capture" not in sys.modules
+    return shown
+"""
 
 
 def _delegates(inspection: etviz.Inspection) -> list[int]:
@@ -101,6 +111,24 @@ def test_what_ran_is_taken_as_it_is(executed: Programs, monkeypatch: pytest.Monk
     for at, gap in enumerate(inside.analysis.tables.gaps):
         if gap.node.name in own.values:
             assert torch.equal(own.values[gap.node.name], inside.tensors(at)[1])
+
+
+def test_a_zoom_does_not_wait_for_the_compiler(
+    executed: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its import takes seconds, and what ran is lowered already."""
+    (tmp_path / "watched_values.py").write_text(_WATCHED)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    own = replace(INTERPRETERS["XnnpackBackend"], function="watched_values:show_inside")
+    monkeypatch.setitem(INTERPRETERS, "XnnpackBackend", own)
+    asked: list[str] = []
+    answer = WORKER.run
+    monkeypatch.setattr(WORKER, "run", lambda request, *rest: asked.append(request["work"]) or answer(request, *rest))
+    inspection = executed("digits_int8").load()
+    WORKER.stop()
+    assert inspection.zoom(_delegates(inspection)[0]).faithful is True
+    assert asked == ["inside"]
+    WORKER.stop()
 
 
 class Gated(nn.Module):
