@@ -153,8 +153,8 @@ def test_tensors_that_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_identical_operators_are_paired_soon() -> None:
-    """Thousands that nothing tells apart are left out, in seconds."""
-    count = 2000
+    """A thousand that nothing tells apart are left out, in seconds."""
+    count = 1000
     spec = TensorSpec(6, (4,), (0,), "static", 0, None, False)
     values = tuple(ProgramValue("tensor", spec) for _ in range(count + 1))
     calls = tuple(
@@ -167,7 +167,7 @@ def test_identical_operators_are_paired_soon() -> None:
     edge = Graph("forward", [Input("x", "user", meta=meta)], nodes, [Ref(nodes[-1].name)])
     start = time.process_time()
     derive(method, edge, {})
-    assert time.process_time() - start < 10
+    assert time.process_time() - start < 5
 
 
 def test_two_runs_in_one_folder(executed: Make, tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def test_every_member_is_asked() -> None:
 
 @pytest.fixture(scope="module")
 def encoder(executed: Callable[[str], Executed]) -> Executed:
-    return executed("encoder")
+    return executed("many_outputs")
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from tests.shelf import Shelf
 TASK = etviz.decode.kl(tokenizer=Characters(), steps=2)  # pyright: ignore[reportFunctionMemberAccess]
 
 
-@pytest.fixture(scope="module", params=[1, 2])
+@pytest.fixture(scope="module", params=[None, 1, 2])
 def study(shelf: Shelf, request: pytest.FixtureRequest) -> etviz.PromptStudy:
-    """By other processes."""
+    """By this process, and by others."""
     texts = [*(text[:6] for text in prompts(2)), "e" * (ROOM + 1)]
     return etviz.study(program(shelf, "custom_8da4w"), texts, task=TASK, executor=request.param)
 
@@ -41,7 +41,6 @@ def test_rows_are_those_of_decode(shelf: Shelf, study: etviz.PromptStudy) -> Non
 
 
 def test_a_folder_continues_a_study(shelf: Shelf, study: etviz.PromptStudy, tmp_path: Path) -> None:
-    """In this process; `study` was made by others."""
     texts = [text[:6] for text in prompts(2)]
     given = {"task": TASK, "folder": tmp_path / "study"}
     assert len(etviz.study(program(shelf, "custom_8da4w"), texts[:1], **given).inputs) == 1

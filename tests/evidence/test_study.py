@@ -293,7 +293,7 @@ class _Recorded(Executor):
 
 def test_killed_at_every_point_it_loses_only_what_was_under_way(executed: Get, tmp_path: Path) -> None:
     """The writer is killed as it puts the k-th file in its place; whoever starts again ends with the same study."""
-    program, images = executed("digits_int8").folder, [image for image, _ in _images(3)]
+    program, images = executed("digits_int8").folder, [image for image, _ in _images(2)]
     executor = _Recorded({})
 
     def study(folder: Path) -> etviz.Study:
