@@ -240,7 +240,7 @@ def _explain_introduced(result: ExecutionGaps, gaps: Sequence[Gap], value: Value
             continue  # the row is named after that operator
         others = unpaired.among(nodes, gap.instruction)
         gap.add_note(f"{TOGETHER}{together(nodes, others)}")
-    judge_introduced(gaps, None, value.chain.perturbed, value.local)
+    judge_introduced(gaps, None, value.chain, value.local)
 
 
 def _why_not(log: Log, node: Node, runtime: Sequence[Any] | None, expected: int) -> str:

@@ -14,6 +14,7 @@ from etviz.errors import EtvizError
 from etviz.evaluation.earlier import FIRST, K, Multiples
 from etviz.evaluation.evaluator import Again
 from etviz.evaluation.noise import Growth, Samples, Spread, larger, propagated, quantizes, total_noise
+from etviz.evaluation.values import Chain
 from etviz.graph.ir import Ref
 from etviz.graph.labels import node_label
 from etviz.graph.quantize_ops import chooses_grid, is_quantize
@@ -37,7 +38,7 @@ Judge = Callable[["Sequence[ExecutionGaps]", "Sequence[Sequence[Any]]", "Callabl
 def judge_introduced(
     gaps: Sequence[Gap],
     law: Callable[[], list[Noise]] | None,
-    again: Callable[[Perturbation], Any] | Sequence[Any] | None,
+    again: Callable[[Perturbation], Any] | Chain | None,
     value: Any,
     least: Callable[[], list[Noise]] | None = None,
 ) -> None:
@@ -48,7 +49,7 @@ def judge_introduced(
     law
         Gives the noise of each output by law; None where several operators follow one another.
     again
-        Computes the instruction on the same inputs with another rounding, or the results of that; None if unknown.
+        Computes the instruction on the same inputs with another rounding, or has the results of that; None if unknown.
     least
         Gives a lower bound for each output, as one rounding is; a bound that explains the error suffices.
     """
@@ -67,7 +68,8 @@ def judge_introduced(
         if law is not None:
             noises, note = law(), ""
         else:
-            noises, note = (propagated(again, value) if again else []), _PERTURBED
+            others = again.others() if isinstance(again, Chain) else again
+            noises, note = (propagated(others, value) if others else []), _PERTURBED
     except Exception as error:  # noqa: BLE001 - an operator may fail on perturbed values in its own way
         for gap in doubtful:
             gap.set_introduced_noise(_least(gap))

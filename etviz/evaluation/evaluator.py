@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -360,36 +360,32 @@ class Evaluator(GraphInterpreter):
 
     def carry_on(self, graph: Graph, node: Node, value: Value, scope: Scope) -> None:
         """Record a chain's operators, so that none is blamed for another."""
-        chains = [scope.chains[name] for name in self.reads(node) if name in scope.chains]
+        given = {name: (scope.local or {})[name] for name in self.reads(node)}
+        chains = {name: scope.chains[name] for name in given if name in scope.chains}
         missing = self._is_missing(node, value, scope)
-        before = tuple({member.name: member for chain in chains for member in chain.nodes}.values())
-        perturbed = self._perturbed(graph, node, value.local, scope)
+        before = tuple({member.name: member for chain in chains.values() for member in chain.nodes}.values())
+        others = cache(partial(self._perturbed, graph, node, value.local, given, chains))
         plain = self._plain(graph, node, scope) if chains else None
-        value.chain = Chain(before, perturbed, plain=plain)
+        value.chain = Chain(before, others, plain=plain)
         if not _is_logged(node, value):
             logged = tuple(logged is not None for logged in value.runtime or ())
-            scope.chains[node.name] = Chain((*before, node) if missing else before, perturbed, logged, plain)
+            scope.chains[node.name] = Chain((*before, node) if missing else before, others, logged, plain)
         elif plain is not None:
             steps = map(dynamic.step, flat_values(value.local), flat_values(plain))
             known = value.steps or [None] * len(value.runtime or ())
             value.steps = [max(a or 0.0, b or 0.0) or None for a, b in zip(steps, known, strict=True)]
             value.note = value.note or dynamic.note(graph)
 
-    def _perturbed(self, graph: Graph, node: Node, value: Any, scope: Scope) -> tuple[Any, ...]:
+    def _perturbed(
+        self, graph: Graph, node: Node, value: Any, local: Mapping[str, Any], chains: Mapping[str, Chain]
+    ) -> tuple[Any, ...]:
         if not self.limits.has_room(len(self.roundings) * nbytes(value)):
             return ()
-        results = []
-        local, chains = scope.local or {}, scope.chains
+        results, before = [], {name: others for name, chain in chains.items() if (others := chain.others())}
         for at, rounding in enumerate(self.roundings):
-
-            def other(leaf: Any, at: int = at) -> Any:
-                chain = chains.get(leaf.name) if isinstance(leaf, Ref) else None
-                return chain.perturbed[at] if chain is not None and chain.perturbed else self.look_up(local, leaf)
-
+            given = self.arguments({**local, **{name: others[at] for name, others in before.items()}}, node)
             try:
-                results.append(
-                    self.again(graph, node, map_arg(node.args, other), map_arg(node.kwargs, other), rounding)
-                )
+                results.append(self.again(graph, node, *given, rounding))
             except Exception:  # an operator may fail on perturbed values in its own way
                 logger.debug("%s has no perturbed value", node.name, exc_info=True)
                 return ()

@@ -175,7 +175,8 @@ def _chain(values: Sequence[Value], join: Join) -> Chain | None:
         return None
     nodes = tuple({node.name: node for chain in chains for node in chain.nodes}.values())
     whole = len(chains) == len(values)
-    perturbed: Iterator[Any] = map(join, zip(*(chain.perturbed for chain in chains), strict=False))
+    perturbed: Iterator[Any] = map(join, zip(*(chain.others() for chain in chains), strict=False))
+    others = tuple(perturbed) if whole else ()
     plains = [chain.plain for chain in chains]
     plain = join(plains) if whole and all(item is not None for item in plains) else None
-    return Chain(nodes, tuple(perturbed) if whole else (), chains[-1].logged, plain)
+    return Chain(nodes, lambda: others, chains[-1].logged, plain)

@@ -47,12 +47,12 @@ class Value:
 class Chain:
     """The unlogged part of a value.
 
-    `nodes` lack values, in program order; `perturbed` is the value with each rounding of them, empty if they fail.
+    `nodes` lack values, in program order; `others` gives the value with each rounding of them, nothing if they fail.
     `logged` tells which of several outputs were logged. `plain` is the value without the grids that they choose.
     """
 
     nodes: tuple[Node, ...]
-    perturbed: tuple[Any, ...]
+    others: Callable[[], tuple[Any, ...]]
     logged: tuple[bool, ...] = ()
     plain: Any = None
 
