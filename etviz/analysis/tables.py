@@ -102,7 +102,9 @@ class Tables:
 
     def limits(self, name: str) -> tuple[list[float], list[float]]:
         """The severities from which each row deserves a look and is a fault; NaN without a severity."""
-        pairs = [limits("severity", str(dtype)) for dtype in self.rows["dtype"]]
+        dtypes = self.rows["dtype"].astype(str)
+        by_dtype = {dtype: limits("severity", dtype) for dtype in set(dtypes)}
+        pairs = [by_dtype[dtype] for dtype in dtypes]
         return [look for look, _ in pairs], [fault for _, fault in pairs]
 
     @property

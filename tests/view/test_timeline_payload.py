@@ -13,6 +13,8 @@ from etviz.analysis.analysis import Analysis
 from etviz.analysis.profile import Profile, spans
 from etviz.errors import UsageError
 from etviz.view.payload.program_payload import build_payload, table_rows
+from etviz.view.pages.report_page import report_page
+from etviz.view.payload import timeline
 from etviz.view.payload.timeline import KINDS, OWN_CLOCK, build_timeline
 from tests.programs import Executed
 from tests.view.test_payload import decode, texts
@@ -108,3 +110,19 @@ def test_what_a_view_knows_before_it_asks(analysis: Analysis) -> None:
     for wrong in (1, -1, None, True, "0"):
         with pytest.raises(UsageError, match="run must be one of the 1 timed executions"):
             build_timeline(analysis, {"run": wrong})
+
+
+def test_a_report_looks_through_the_table_once_for_all_timelines(
+    analysis: Analysis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It grew with the square of the executions."""
+    looked: list[Analysis] = []
+    monkeypatch.setattr(timeline, "table_rows", lambda one: looked.append(one) or table_rows(one))
+    profile = replace(analysis.profile, blocks=[*analysis.profile.blocks] * 3)
+    several = Analysis(replace(analysis.findings, profile=profile))
+    assert len(several.profile.executions) == 3
+    report_page(several, "none", "")
+    assert looked == [several]
+    known = timeline.EventNames(several)
+    for run in range(3):
+        assert build_timeline(several, {"run": run}, known) == build_timeline(several, {"run": run})

@@ -26,7 +26,8 @@ def profile_svg(analysis: Analysis) -> str:
     if gaps.empty or gaps[name].isna().all():
         return ""
     order = [row for row in tables.program_order if row not in tables.unused]
-    known = [(at, row, float(gaps[name].iloc[row])) for at, row in enumerate(order)]
+    values = gaps[name].astype(float).tolist()
+    known = [(at, row, values[row]) for at, row in enumerate(order)]
     finite = [value for _, _, value in known if math.isfinite(value)]
     top = 2 * max([10.0, *finite])
 

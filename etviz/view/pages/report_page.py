@@ -27,7 +27,7 @@ from etviz.view.pages.profile_svg import profile_svg
 from etviz.view.payload.beside import Beside
 from etviz.view.payload.program_payload import build_payload
 from etviz.view.payload.tensor import BUILDERS, build_tensor
-from etviz.view.payload.timeline import build_timeline
+from etviz.view.payload.timeline import EventNames, build_timeline
 from etviz.view.payload.wire import Answer
 
 logger = logging.getLogger(__name__)
@@ -147,12 +147,12 @@ def _maps(analysis: Analysis, tensors: str) -> dict[tuple[str, int], Answer]:
 def _timelines(analysis: Analysis) -> dict[tuple[str, int], Answer]:
     profile, answers, room = analysis.profile, {}, _TIMED
     scanned = len(analysis.tables.coverage) // _SCANNED
-    sizes = [scanned + len(events) for events in profile.executions]
+    sizes, known = [scanned + len(events) for events in profile.executions], EventNames(analysis)
     for run in sorted(range(len(sizes)), key=lambda run: (run != profile.typical, run)):
         room -= sizes[run]
         if room < 0 and answers:
             break
-        answers["timeline", run] = build_timeline(analysis, {"run": run})
+        answers["timeline", run] = build_timeline(analysis, {"run": run}, known)
     return answers
 
 

@@ -259,9 +259,13 @@ def _limits(tables: Tables) -> dict[str, list[float]]:
 
 def _zoomable_rows(analysis: Analysis, rows: int) -> npt.NDArray[np.uint8]:
     flags = np.zeros(rows, np.uint8)
-    inside = analysis.inside
-    for row in range(len(analysis.tables)):
-        flags[row] = analysis.zooms.possible(row) and analysis.zooms.call(row) not in inside
+    inside, zooms = analysis.inside, analysis.zooms
+    known: dict[tuple[int, int], bool] = {}
+    for row, gap in enumerate(analysis.tables.gaps):
+        call = gap.run, gap.instruction
+        if gap.node.subgraphs and call not in known:
+            known[call] = zooms.possible(row) and zooms.call(row) not in inside
+        flags[row] = known.get(call, False)
     return flags
 
 

@@ -28,8 +28,8 @@ _MOST_LEVELS: Final = 12
 OWN_CLOCK: Final = "A delegate's operators are timed by another clock: they are drawn from the start of their call."
 
 
-def build_timeline(analysis: Analysis, params: dict[str, Any]) -> Answer:
-    """Sorted by start; ``{"run"}`` is a number among the timed executions."""
+def build_timeline(analysis: Analysis, params: dict[str, Any], known: EventNames | None = None) -> Answer:
+    """Sorted by start; ``{"run"}`` is a number among the timed executions; timelines of one analysis share `known`."""
     run, profile = params.get("run"), analysis.profile
     executions = profile.executions
     if not isinstance(run, int) or isinstance(run, bool) or not 0 <= run < len(executions):
@@ -42,7 +42,7 @@ def build_timeline(analysis: Analysis, params: dict[str, Any]) -> Answer:
     kinds[chained & np.isin(events.name.astype(str), CALLS)] = _CALL
     kinds[[inner is not None for inner in events.delegate_debug_id]] = _OPERATOR
     own_clock = _settle(analysis, events, kinds, start, length)
-    names, operators, confidences, rows = _told(analysis, events, kinds, run)
+    names, operators, confidences, rows = (known or EventNames(analysis)).told(events, kinds, run)
     containing = np.where(kinds == _FRAMEWORK, -np.nan_to_num(length), 0.0)
     order = np.lexsort((containing, np.array(_LEVELS)[kinds], start))
     levels = _levels(start[order], np.nan_to_num(length[order]), kinds[order])
@@ -97,55 +97,71 @@ def _settle(
     return moved
 
 
-def _told(
-    analysis: Analysis, events: ProfileEvents, kinds: npt.NDArray[np.int64], run: int
-) -> tuple[list[str], list[str], list[str], list[int]]:
-    graph = analysis.graph
-    owners, nodes = owners_of(graph), {node.instruction: node for node in graph.walk() if node.instruction >= 0}
-    joined = analysis.profile.joined(graph, analysis.findings.inner_handles)
-    outer, inner = _places(analysis, run)
-    names, operators, confidences, rows = [], [], [], []
-    for at, kind in enumerate(kinds.tolist()):
-        instruction = int(events.instruction_id[at])
-        name, row, operator, confidence = str(events.name[at] or ""), -1, "", ""
-        if kind == _OPERATOR:
-            name = str(events.delegate_debug_id[at])
-            told = joined.get(instruction, {}).get(name)
-            if told is not None:
-                operator, confidence = told.node.name, told.confidence
-                row = inner.get((instruction, operator), -1)
-        elif kind != _FRAMEWORK:
-            row = outer.get(instruction, -1)
-            node = nodes.get(instruction)
-            if kind == _CALL and node is not None:
-                name = node_label(owners.get(instruction, graph), node)
-        for held, value in ((names, name), (operators, operator), (confidences, confidence), (rows, row)):
-            held.append(value)
-    return names, operators, confidences, rows
+class EventNames:
+    """What is known of timed events: names, operators, and rows of the table."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._graph = graph = analysis.graph
+        self._owners = owners_of(graph)
+        self._nodes = {node.instruction: node for node in graph.walk() if node.instruction >= 0}
+        self._joined = analysis.profile.joined(graph, analysis.findings.inner_handles)
+        self._blocks = list(dict.fromkeys(analysis.tables.coverage["event_block"].tolist())) or [None]
+        rows, _ = table_rows(analysis)
+        ranks = [name for name in ("introduced_severity", "severity") if name in rows]
+        known = rows[ranks].apply(pd.to_numeric, errors="coerce").fillna(-1.0)
+        ordered = rows.loc[known.sort_values(ranks, ascending=False, kind="stable").index] if ranks else rows
+        ordered = ordered[ordered["instruction"].notna()]
+        fields = (*(ordered[name].tolist() for name in ("instruction", "kind")), ordered[INNER].fillna("").tolist())
+        self._rows = list(zip(ordered.index.tolist(), _blocks(ordered), *fields, strict=True))
+        kinds = zip(analysis.tables.gaps, _blocks(rows), rows["kind"].tolist(), strict=False)
+        self._inner = [
+            (row, block, (gap.instruction, gap.node.name))
+            for row, (gap, block, kind) in enumerate(kinds)
+            if kind == "inner"
+        ]
+
+    def told(
+        self, events: ProfileEvents, kinds: npt.NDArray[np.int64], run: int
+    ) -> tuple[list[str], list[str], list[str], list[int]]:
+        outer, inner = self._places(run)
+        names, operators, confidences, rows = [], [], [], []
+        for at, kind in enumerate(kinds.tolist()):
+            instruction = int(events.instruction_id[at])
+            name, row, operator, confidence = str(events.name[at] or ""), -1, "", ""
+            if kind == _OPERATOR:
+                name = str(events.delegate_debug_id[at])
+                told = self._joined.get(instruction, {}).get(name)
+                if told is not None:
+                    operator, confidence = told.node.name, told.confidence
+                    row = inner.get((instruction, operator), -1)
+            elif kind != _FRAMEWORK:
+                row = outer.get(instruction, -1)
+                node = self._nodes.get(instruction)
+                if kind == _CALL and node is not None:
+                    name = node_label(self._owners.get(instruction, self._graph), node)
+            for held, value in ((names, name), (operators, operator), (confidences, confidence), (rows, row)):
+                held.append(value)
+        return names, operators, confidences, rows
+
+    def _places(self, run: int) -> tuple[Mapping[int, int], Mapping[tuple[int, str], int]]:
+        here = {None, self._blocks[min(run, len(self._blocks) - 1)]}  # a timed run has the values of the logged one
+        outer: dict[int, int] = {}
+        inner: dict[tuple[int, str], int] = {}
+        for row, block, instruction, kind, name in self._rows:
+            if block not in here:
+                continue
+            if name:
+                inner.setdefault((int(instruction), str(name)), row)
+            elif kind != "inner":
+                outer.setdefault(int(instruction), row)
+        for row, block, key in self._inner:
+            if block in here:
+                inner.setdefault(key, row)
+        return outer, inner
 
 
-def _places(analysis: Analysis, run: int) -> tuple[Mapping[int, int], Mapping[tuple[int, str], int]]:
-    rows, _ = table_rows(analysis)
-    blocks = list(dict.fromkeys(analysis.tables.coverage["event_block"].tolist()))
-    if blocks:  # a timed run has the values of the logged one
-        rows = rows[rows["event_block"].isna() | (rows["event_block"] == blocks[min(run, len(blocks) - 1)])]
-    ranks = [name for name in ("introduced_severity", "severity") if name in rows]
-    known = rows[ranks].apply(pd.to_numeric, errors="coerce").fillna(-1.0)
-    ordered = rows.loc[known.sort_values(ranks, ascending=False, kind="stable").index] if ranks else rows
-    outer: dict[int, int] = {}
-    inner: dict[tuple[int, str], int] = {}
-    fields = zip(ordered.index, ordered["instruction"], ordered[INNER].fillna(""), ordered["kind"], strict=True)
-    for row, instruction, name, kind in fields:
-        if pd.isna(instruction):
-            continue
-        if name:
-            inner.setdefault((int(instruction), str(name)), int(row))
-        elif kind != "inner":
-            outer.setdefault(int(instruction), int(row))
-    for row, gap in enumerate(analysis.tables.gaps):
-        if row in rows.index and rows["kind"].at[row] == "inner":
-            inner.setdefault((gap.instruction, gap.node.name), row)
-    return outer, inner
+def _blocks(rows: pd.DataFrame) -> list[int | None]:
+    return [None if pd.isna(block) else int(block) for block in rows["event_block"].tolist()]
 
 
 def _levels(
