@@ -24,6 +24,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
+import numpy as np
 import torch
 
 from etviz.errors import EtvizError, PairingError
@@ -55,6 +56,7 @@ from etviz.tensors.digest import octets
 from etviz.tensors.metrics import MEASURED, NAN, THRESHOLD, Noise
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from typing_extensions import Self
 
     from etviz.evaluation.interludes import Interlude
@@ -271,7 +273,7 @@ class Spread:
 
     def __init__(self) -> None:
         self._by_lane: list[float] = []
-        self._each: list[torch.Tensor] = []
+        self._each: list[npt.NDArray[np.float64]] = []
         self._count = 0
         self._size = 0.0
 
@@ -289,7 +291,7 @@ class Spread:
             each = torch.where(finite, each, 0.0)
             self._count = max(1, int(finite.sum()))
             if value.numel() < ENOUGH:
-                self._each.append(each.flatten())
+                self._each.append(each.reshape(1, -1).numpy())
             known = float(each.square().sum()), float(torch.nan_to_num(value.double(), 0.0, 0.0, 0.0).square().sum())
         self._size = self._size if self._by_lane else known[1]
         self._by_lane.append(known[0])
@@ -299,12 +301,12 @@ class Spread:
         if lanes and stacked is not None and 0 < value.numel() < ENOUGH and not (stacked.is_complex() or self._by_lane):
             wanted = min(len(lanes), math.ceil(ENOUGH / value.numel()))
             plain = value.double()
-            each = stacked[lanes.start : lanes.start + wanted].double() - plain
-            if bool(torch.isfinite(each).all()):
+            each = (stacked[lanes.start : lanes.start + wanted].double() - plain).reshape(wanted, -1)
+            by_lane = each.square().sum(1).tolist()
+            if all(map(math.isfinite, by_lane)):
                 self._count, self._size = value.numel(), float(plain.square().sum())
-                each = each.reshape(wanted, -1)
-                self._each += each.unbind()
-                self._by_lane += each.square().sum(1).tolist()
+                self._each.append(each.numpy())
+                self._by_lane += by_lane
                 return
         for at in lanes:
             if self.samples >= ENOUGH:
@@ -347,14 +349,15 @@ class Spread:
         """
         if not self._each:
             return float(self._count)
-        each = torch.stack(self._each)
-        count, largest = independent(each.square().sum(0)), each.abs().amax(1, keepdim=True)
-        unit = torch.nn.functional.normalize((each / largest)[largest[:, 0] > 0], dim=1)
+        each = np.concatenate(self._each)
+        count, largest = independent(torch.from_numpy(np.square(each).sum(0))), np.abs(each).max(1)
+        unit = each[largest > 0] / largest[largest > 0, None]
         if not len(unit):
             return float(self._count)
         if len(unit) > 1:
+            unit /= np.sqrt(np.square(unit).sum(1, keepdims=True))
             pairs = len(unit) * (len(unit) - 1) / 2
-            cosines = (unit[:, None] * unit).sum(2).square()  # not `@` or `triu`, which start threads for any size
+            cosines = np.square((unit[:, None] * unit).sum(2))  # not `@`, which starts threads for any size
             shared = float(cosines.sum() - cosines.trace()) / 2 / pairs * (1 + math.sqrt(2 / pairs))
             count = min(count, 1 / shared) if shared > 0 else count
         return max(1.0, count)
@@ -875,13 +878,15 @@ def total_noise(
     samples: Mapping[int, Samples] | None = None,
     *,
     ties: bool = False,
+    run_first: Callable[[Lanes, int], Any] | None = None,
 ) -> tuple[dict[tuple[int, str, int], Noise], list[list[Noise]]]:
     """Measure the noise of values that are computed from the program's inputs.
 
     `fresh` makes an evaluator in the initial state, `inputs` are those of every execution, `wanted` the execution and
     node of each value. `growth` receives all values of an execution. With `errors` (RMSE) a value takes part in further
     evaluations only until its noise `explains` its error; the noise of final outputs is then of no use. `samples` are
-    those of the first lanes. With `ties`, one lane of `Ties` gives the noise: its RMS.
+    those of the first lanes. With `ties`, one lane of `Ties` gives the noise: its RMS. `run_first` runs an execution in
+    the lanes that are evaluated first.
 
     Returns the noise in the value's units by execution, node and output, and that of each execution's final outputs.
     """
@@ -890,16 +895,16 @@ def total_noise(
     of_runs = [(samples or {}).get(run) or Samples((), (growth or {}).get(run)) for run in range(len(inputs))]
     taken = min((of_run.lanes for of_run in of_runs if of_run.lanes), default=0)
     settled: dict[tuple[int, str, int], Noise] = {}
-    for seeds in [[0]] if ties else batches(start.graph, {name for _, name in names}, taken):
+    for at, seeds in enumerate([[0]] if ties else batches(start.graph, {name for _, name in names}, taken)):
         lanes, by_run = Lanes(start, seeds, ties=ties), defaultdict[int, set[str]](set)
-        series = Series(lanes)
+        series, how = Series(lanes), run_first if not at else None
         for run, name in names:
             by_run[run].add(name)
         for run, given in enumerate(inputs):
             series.look_ahead(run, inputs[run:])
             lanes.known = series.known(run, given)
             of_runs[run].names = by_run[run]
-            of_runs[run].run(lanes, partial(lanes.run, given))
+            of_runs[run].run(lanes, partial(how, lanes, run) if how is not None else partial(lanes.run, given))
         for key, error in (errors or {}).items():
             if key not in settled and (noise := of_runs[key[0]].explained(key[1:], error)) is not None:
                 settled[key] = noise

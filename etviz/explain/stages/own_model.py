@@ -246,11 +246,10 @@ class OwnModel:
         names = {(name, 0): operator for name, operator in self.paired.operators.items()}
         given = [execution.inputs for execution in self._replay.executions[: run + 1]]
         with SpillFile() as file:
-            taken = form.evaluate(given, lambda _: dict.fromkeys(names, file.put), [run])[run]
-        noise, outputs = form.noise(given, names, [run])
-        values = {names[key]: value for key, value in taken.values.items()}
+            taken, noise, outputs = form.measured(given, dict.fromkeys(names, file.put), [run])
+        values = {names[key]: value for key, value in taken[run].values.items()}
         known = {names[key]: rms for key, rms in noise[run].items() if key in names}
-        return [Stage(REFERENCE, values, taken.outputs, known, outputs[run])]
+        return [Stage(REFERENCE, values, taken[run].outputs, known, outputs[run])]
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -72,20 +72,12 @@ class ProgramForm:
         self, executions: Sequence[Sequence[Any]], hooks: Callable[[int], Mapping[Key, Hook]], runs: Container[int]
     ) -> dict[int, Taken]:
         """In order, with their buffers; only `hooks` of `runs` are asked for."""
-        evaluator, by_run = self.fresh(), dict[int, Taken]()
-        for run, inputs in enumerate(executions):
-            taken, run_hooks = Taken(), hooks(run) if run in runs else {}
-
-            def keep(node: Node, value: Value, into: dict[Key, Any] = taken.values, run_hooks: Any = run_hooks) -> None:
-                for output, computed in enumerate(flat_values(value.reference)):
-                    hook = run_hooks.get((node.name, output))
-                    if hook is not None and (tensor := as_tensor(computed)) is not None:
-                        into[node.name, output] = hook(tensor)
-
-            taken.outputs = list(evaluator.run(self._typed(inputs), keep))
-            if run in runs:
-                by_run[run] = taken
-        return by_run
+        evaluator = self.fresh()
+        taken = {
+            run: _taken(evaluator, self._typed(inputs), hooks(run) if run in runs else {})
+            for run, inputs in enumerate(executions)
+        }
+        return {run: taken[run] for run in taken if run in runs}
 
     def _typed(self, inputs: Sequence[Any]) -> list[Any]:
         given = list(inputs)
@@ -103,17 +95,23 @@ class ProgramForm:
                 readings[operator.name] = self.values.on_grid(key) or key
         return readings
 
-    def noise(
-        self, executions: Sequence[Sequence[Any]], keys: Container[Key], runs: Sequence[int]
-    ) -> tuple[dict[int, dict[Key, Noise]], list[list[Noise]]]:
-        names = {node.name for node in self.values.graph.nodes if any((node.name, at) in keys for at in _places(node))}
-        given = [self._typed(inputs) for inputs in executions]
-        noise, outputs = total_noise(self.fresh, given, [(run, name) for run in runs for name in names])
+    def measured(
+        self, executions: Sequence[Sequence[Any]], hooks: Mapping[Key, Hook], runs: Sequence[int]
+    ) -> tuple[dict[int, Taken], dict[int, dict[Key, Noise]], list[list[Noise]]]:
+        """The values of `runs` that `hooks` ask for with their noise, and that of the outputs."""
+        names = {node.name for node in self.values.graph.nodes if any((node.name, at) in hooks for at in _places(node))}
+        given, taken = [self._typed(inputs) for inputs in executions], dict[int, Taken]()
+
+        def take(evaluator: Evaluator, run: int) -> None:
+            taken[run] = _taken(evaluator, given[run], hooks if run in noises else {})
+
         noises: dict[int, dict[Key, Noise]] = {run: {} for run in runs}
+        wanted = [(run, name) for run in runs for name in names]
+        noise, outputs = total_noise(self.fresh, given, wanted, run_first=take)
         for (run, name, at), rms in noise.items():
             if run in noises:
                 noises[run][name, at] = rms
-        return noises, outputs
+        return taken, noises, outputs
 
     def logged(self, gap: Gap, call: int | None = None) -> Key | None:
         """The value of this form that a gap's runtime value belongs to; `call`: the delegate call with the row."""
@@ -125,6 +123,18 @@ class ProgramForm:
     def inside_nodes(self, text: str) -> dict[str, str]:
         starts = tuple(self.inside.values())
         return {node.name: text for node in self.values.graph.nodes if node.name.startswith(starts)}
+
+
+def _taken(evaluator: Evaluator, inputs: Sequence[Any], hooks: Mapping[Key, Hook]) -> Taken:
+    values: dict[Key, Any] = {}
+
+    def keep(node: Node, value: Value) -> None:
+        for output, computed in enumerate(flat_values(value.reference)):
+            hook = hooks.get((node.name, output))
+            if hook is not None and (tensor := as_tensor(computed)) is not None:
+                values[node.name, output] = hook(tensor)
+
+    return Taken(values, list(evaluator.run(inputs, keep)))
 
 
 def _places(node: Node) -> range:
@@ -199,9 +209,7 @@ class Stages:
             form = self.lowered if name == LOWERED else ProgramForm.of(self.makers[name]())
             readings = {key: operator for operator, key in self.readings(name, form).items()}
             given = self._inputs[: max(runs, default=-1) + 1]
-            hooks = dict.fromkeys(readings, file.put)
-            taken = form.evaluate(given, lambda _: hooks, runs)
-            noise, output_noise = form.noise(given, readings, runs)
+            taken, noise, output_noise = form.measured(given, dict.fromkeys(readings, file.put), runs)
         except FileChangedError:
             raise
         except EtvizError as error:
