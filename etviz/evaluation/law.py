@@ -115,8 +115,11 @@ def _finite(size: torch.Tensor | None, value: Any) -> torch.Tensor | None:
     half = half_ulp(value)
     if size is None or half is None:
         return None
-    size, normal = torch.nan_to_num(size, 0.0, 0.0, 0.0), torch.finfo(value.dtype).smallest_normal
-    if float(unwrapped(size).max()) * half >= normal:
+    largest, normal = float(unwrapped(size).max()), torch.finfo(value.dtype).smallest_normal
+    if not math.isfinite(largest):  # one NaN makes it NaN
+        size = torch.nan_to_num(size, 0.0, 0.0, 0.0)
+        largest = float(unwrapped(size).max())
+    if largest * half >= normal:
         return size
     size = torch.where(size > 0, size.clamp_min(normal), size)
     flushed = value.abs().to(size.dtype) / half

@@ -51,7 +51,7 @@ from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import CONTROL, Graph, Node, Ref
 from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_dequantize, is_quantize
 from etviz.graph.uses import is_stateful, item_of
-from etviz.native import pair_sums
+from etviz.native import pair_squares
 from etviz.tensors.digest import octets
 from etviz.tensors.metrics import MEASURED, NAN, THRESHOLD, Noise
 
@@ -264,8 +264,7 @@ def _squares(perturbed: torch.Tensor, value: torch.Tensor) -> tuple[float, float
     if value.numel() < ENOUGH or any(tensor.dtype != torch.float32 for tensor in (perturbed, value)):
         return None
     perturbed, value = perturbed.contiguous(), value.contiguous()
-    sums = pair_sums(value.data_ptr(), perturbed.data_ptr(), value.numel(), 0.0, 0.0)
-    return (sums.dd, sums.rr) if sums is not None and math.isfinite(sums.dd) else None
+    return pair_squares(value.data_ptr(), perturbed.data_ptr(), value.numel())
 
 
 class Spread:

@@ -70,7 +70,8 @@ def _library() -> ctypes.CDLL | None:
     pair = [pointer, kind, pointer, kind, size]
     try:
         library.etviz_sums_f32.argtypes = [pointer, pointer, size, real, real, ctypes.POINTER(PairSums)]
-        library.etviz_sums_f32.restype = ctypes.c_int
+        library.etviz_squares_f32.argtypes = [pointer, pointer, size, pointer]
+        library.etviz_sums_f32.restype = library.etviz_squares_f32.restype = ctypes.c_int
         library.etviz_describe.argtypes = [*pair, ctypes.POINTER(Series), pointer]
         library.etviz_count.argtypes = [*pair, ctypes.POINTER(Series), ctypes.POINTER(Bins)]
         library.etviz_describe.restype = library.etviz_count.restype = None
@@ -92,6 +93,13 @@ def pair_sums(reference: int, runtime: int, count: int, rtol: float, atol: float
         return None
     sums = PairSums()
     return sums if library.etviz_sums_f32(reference, runtime, count, rtol, atol, ctypes.byref(sums)) else None
+
+
+def pair_squares(reference: int, runtime: int, count: int) -> tuple[float, float] | None:
+    """Of the same sums, `dd` and `rr` alone."""
+    library, sums = _library(), (ctypes.c_double * 2)()
+    finite = library is not None and library.etviz_squares_f32(reference, runtime, count, sums)
+    return (sums[0], sums[1]) if finite else None
 
 
 def describe(reference: Elements, runtime: Elements, count: int, series: Any, classes: int) -> bool:

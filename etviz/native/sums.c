@@ -1,4 +1,4 @@
-/* One pass over a pair of float32 arrays that gathers what every metric needs.
+/* Passes over a pair of float32 arrays: one gathers what every metric needs, one the squares that a noise needs.
  *
  * All sums are float64, gathered in blocks so that their rounding error does not grow with the length of the arrays.
  */
@@ -14,6 +14,12 @@ typedef struct {
     int64_t close;
     uint32_t max_ulp;
 } pair_sums;
+
+static inline int32_t is_infinite(const float *x) {
+    int32_t u;
+    memcpy(&u, x, 4);
+    return (u & 0x7f800000) == 0x7f800000;
+}
 
 /* Adds one block; returns 0 if an element of it is not finite. */
 EACH_TARGET
@@ -39,7 +45,7 @@ static int add_block(const float *restrict r, const float *restrict q, int64_t n
         int32_t u, v;
         memcpy(&u, r + i, 4);
         memcpy(&v, q + i, 4);
-        infinite |= ((u & 0x7f800000) == 0x7f800000) | ((v & 0x7f800000) == 0x7f800000);
+        infinite |= is_infinite(r + i) | is_infinite(q + i);
         /* The bits of floats of one sign are in the order of the numbers; those of negative ones run backwards. */
         u = u < 0 ? -(u & 0x7fffffff) : u;
         v = v < 0 ? -(v & 0x7fffffff) : v;
@@ -64,5 +70,28 @@ EXPORTED int etviz_sums_f32(const float *r, const float *q, int64_t n, double rt
     memset(out, 0, sizeof *out);
     for (int64_t at = 0; at < n; at += BLOCK)
         if (!add_block(r + at, q + at, n - at < BLOCK ? n - at : BLOCK, rtol, atol, out)) return 0;
+    return 1;
+}
+
+EACH_TARGET
+static int add_squares(const float *restrict r, const float *restrict q, int64_t n, double *restrict out) {
+    double dd = 0, rr = 0;
+    int32_t infinite = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double a = r[i], d = q[i] - a;
+        dd += d * d;
+        rr += a * a;
+    }
+    for (int64_t i = 0; i < n; i++) infinite |= is_infinite(r + i) | is_infinite(q + i);
+    out[0] += dd;
+    out[1] += rr;
+    return !infinite;
+}
+
+/* Sums of the squares of q - r and of r; returns 0, with `out` unfinished, if an element is not finite. */
+EXPORTED int etviz_squares_f32(const float *r, const float *q, int64_t n, double *out) {
+    out[0] = out[1] = 0;
+    for (int64_t at = 0; at < n; at += BLOCK)
+        if (!add_squares(r + at, q + at, n - at < BLOCK ? n - at : BLOCK, out)) return 0;
     return 1;
 }
