@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -116,7 +117,7 @@ WAYS: Final = {
 
 
 def gaps_etviz(files: Files, tiny: Files, way: str = "record", *, cold: bool = False) -> Result:
-    """From paths to the gap table with every metric; a second look at it; and the table with introduced gaps too.
+    """From paths to the gap table with every metric; a second look at it; the table with introduced gaps; both again.
 
     A cold process has imported torch and etviz, and loaded nothing; in it only one of the two tables is measured, the
     second in another process (`gaps_introduced_etviz`).
@@ -133,7 +134,12 @@ def gaps_etviz(files: Files, tiny: Files, way: str = "record", *, cold: bool = F
     del inspection, gaps
     if cold:
         return found
-    return found | gaps_introduced_etviz(files, tiny, way, cold=True)
+    found |= gaps_introduced_etviz(files, tiny, way, cold=True)
+    for part, introduced in (("kept_", False), ("kept_whole_", True)):
+        meter = Meter()
+        load(files, introduced=introduced, kept=True)
+        found |= {part + name: value for name, value in meter.read().items()}
+    return found
 
 
 def gaps_introduced_etviz(files: Files, tiny: Files, way: str = "record", *, cold: bool = False) -> Result:
@@ -181,8 +187,11 @@ def _loader(way: str) -> Any:
     import torch
 
     import etviz
+    from etviz.artifacts.known_files import state_folder
 
-    def load(paths: Files, *, introduced: bool = False) -> Any:
+    def load(paths: Files, *, introduced: bool = False, kept: bool = False) -> Any:
+        if not kept:  # the noise of this program on these inputs
+            shutil.rmtree(state_folder() / "noise", ignore_errors=True)
         given: Any = {name: paths[kind] for name, kind in WAYS[way].items()}
         inspection = etviz.load(paths["etdump"], **given, introduced=introduced)
         return inspection, inspection.gaps

@@ -84,9 +84,13 @@ def _together(digests: Mapping[str, str]) -> str:
     return hashlib.blake2b(repr(sorted(digests.items())).encode(), digest_size=16).hexdigest()
 
 
-def _place() -> Path:
+def state_folder() -> Path:
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "etviz" / "known-files.json"
+    return Path(state).expanduser() / "etviz"
+
+
+def _place() -> Path:
+    return state_folder() / "known-files.json"
 
 
 def _read() -> list[str]:

@@ -312,6 +312,16 @@ class Spread:
                 return
             self.add(lane_of(perturbed, at), value)
 
+    def told(self) -> list[Any]:
+        return [self._by_lane, self._count, self._size, [each.tolist() for each in self._each]]
+
+    @classmethod
+    def of_told(cls, told: list[Any]) -> Spread:
+        spread = cls()
+        spread._by_lane, spread._count, spread._size = [*map(float, told[0])], told[1], told[2]
+        spread._each = [torch.tensor(each, dtype=torch.float64) for each in told[3]]
+        return spread
+
     @property
     def samples(self) -> int:
         return len(self._by_lane) * self._count
@@ -778,6 +788,16 @@ class Growth:
                 relative, least = max(relative, spread.relative), max(least, 2 * (half_ulp(plain) or 0.0))
         self._relative[node.name], self._least[node.name] = relative, least
 
+    def told(self) -> list[Any]:
+        return [[[float(noise), noise.how] for noise in self.imposed], self._relative, self._least]
+
+    @classmethod
+    def of_told(cls, told: list[Any]) -> Growth:
+        growth = cls()
+        growth.imposed = [Noise(NAN if noise is None else noise, how) for noise, how in told[0]]  # JSON has no NaN
+        growth._relative, growth._least = told[1:]
+        return growth
+
     def stage(self, graph: Graph, output: str) -> tuple[Node, float] | None:
         """The operator on the noisiest way to an output where noise grows most, and by what factor."""
         makers = {node.name: node for node in graph.nodes}
@@ -849,6 +869,23 @@ class Samples:
             return Noise(max(spread.rms for spread in self.values[key]), MEASURED)
         return None
 
+    def told(self) -> dict[str, Any]:
+        """As JSON; `of_told` reads it."""
+        return {
+            "lanes": self.lanes,
+            "values": [[*key, *_told(both)] for key, both in self.values.items()],
+            "outputs": [*map(_told, self.outputs)],
+            "growth": self.growth.told() if self.growth is not None else None,
+        }
+
+    @classmethod
+    def of_told(cls, told: dict[str, Any]) -> Samples:
+        growth = told["growth"]
+        samples = cls(growth=Growth.of_told(growth) if growth is not None else None)
+        samples.lanes, samples.outputs = told["lanes"], [_of_told(both) for both in told["outputs"]]
+        samples.values.update({(name, output): _of_told(both) for name, output, *both in told["values"]})
+        return samples
+
     def joined(self, other: Samples) -> Samples:
         """With those of another execution on the same inputs."""
         both = self.kept([*self.values, *other.values], outputs=True)
@@ -862,6 +899,14 @@ class Samples:
         other.values.update({key: self.values[key] for key in keys if key in self.values})
         other.outputs, other.lanes = self.outputs if outputs else [], self.lanes
         return other
+
+
+def _told(both: tuple[Spread, Spread]) -> list[Any]:
+    return [spread.told() for spread in both]
+
+
+def _of_told(both: list[Any]) -> tuple[Spread, Spread]:
+    return Spread.of_told(both[0]), Spread.of_told(both[1])
 
 
 def _unseen(node: Node, value: Any, perturbed: Any) -> None:

@@ -31,12 +31,16 @@ def threads_for(graph: Graph) -> Generator[None]:
     if threads == 1:
         yield
         return
-    small = sum(_weights(graph).values()) <= SMALL
-    torch.set_num_threads(1 if small else min(threads, free_cores()))
+    torch.set_num_threads(1 if is_small(graph) else min(threads, free_cores()))
     try:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def is_small(graph: Graph) -> bool:
+    """True for a graph of at most `SMALL` weights."""
+    return sum(_weights(graph).values()) <= SMALL
 
 
 def free_cores() -> int:

@@ -27,6 +27,7 @@ from etviz.comparison.undetermined import Undetermined
 from etviz.errors import PairingError, UsageError
 from etviz.evaluation.replay import Execution, Replay
 from etviz.graph.state_threading import seen_later
+from etviz.loading.kept_noise import KeptNoise
 from etviz.loading.method_calls import named_calls, off_inputs, with_calls
 from etviz.loading.paired import HANDLES
 from etviz.pairing.handles import HandleGroups, logged_inputs_of, logged_tensors
@@ -233,7 +234,8 @@ class _InTurn:
     ) -> None:
         if len(paired.executions) > 1:
             evaluator.constants = CachedTensors(evaluator.constants)
-        self.lanes, self.entrance = InLanes(evaluator, measured=measured), Entrance(evaluator.graph)
+        kept = KeptNoise(paired, evaluator.graph) if len(paired.executions) == 1 else None
+        self.lanes, self.entrance = InLanes(evaluator, measured=measured, kept=kept), Entrance(evaluator.graph)
         self._named, self._ran_here = named, ran_here
         self._paired, self._candidates, self._introduced = paired, candidates, introduced
         self._groups = _groups(paired, evaluator)

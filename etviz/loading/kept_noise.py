@@ -1,0 +1,74 @@
+"""Keeps the noise of large programs: it follows from program, weights and inputs, so the next load need not measure it.
+
+A file in the user's state folder for each program and inputs. Device, inode, size and times tell the program's files,
+so what a file from elsewhere leaves here is for that file alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+import torch
+
+import etviz.evaluation
+from etviz._version import __version__
+from etviz.artifacts.files import write_file
+from etviz.artifacts.known_files import identity, state_folder
+from etviz.errors import EtvizError
+from etviz.evaluation.noise import Samples
+from etviz.evaluation.threads import is_small
+from etviz.tensors.digest import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etviz.graph.ir import Graph
+    from etviz.loading.paired import Paired
+
+logger = logging.getLogger(__name__)
+
+_MOST: Final = 64
+_PROGRAM: Final = ("pte", "etrecord", "record")
+
+
+class KeptNoise:
+    """What one program's noise was on some inputs; `graph` is the reference's."""
+
+    def __init__(self, paired: Paired, graph: Graph) -> None:
+        self._files = [path for kind, path in paired.artifacts.named.items() if kind in _PROGRAM]
+        self._names = [(node.name, node.target, node.instruction) for node in graph.walk()]
+        self._is_kept = paired.own_operators is None and not (is_small(graph) or paired.turns or paired.forgotten)
+
+    def of(self, inputs: Sequence[Any]) -> Samples | None:
+        """None if it is not known."""
+        try:
+            told = orjson.loads(self._place(inputs).read_bytes()) if self._is_kept else None
+            return Samples.of_told(told) if told is not None else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def keep(self, inputs: Sequence[Any], samples: Samples) -> None:
+        if not self._is_kept:
+            return
+        try:
+            place = self._place(inputs)
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_file(place, "noise", orjson.dumps(samples.told()))
+            for old in sorted(place.parent.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[:-_MOST]:
+                old.unlink(missing_ok=True)
+        except (OSError, RuntimeError, EtvizError) as error:
+            logger.debug("the noise can't be kept: %s", error)
+
+    def _place(self, inputs: Sequence[Any]) -> Path:
+        key = digest([*_versions(), *map(identity, self._files), self._names, *inputs])
+        return state_folder() / "noise" / f"{key.hex()}.json"
+
+
+@cache
+def _versions() -> tuple[str, ...]:
+    code = Path(etviz.evaluation.__file__).parent.glob("*.py")
+    return (__version__, torch.__version__, *map(identity, sorted(code)))

@@ -1,0 +1,93 @@
+"""Noise of large programs is kept: another load has the same table, and evaluates nothing twice."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import etviz
+from etviz.evaluation.noise import Lanes
+from etviz.graph.ir import Graph, Node
+from tests.programs import Executed
+
+Make = Callable[[str], Executed]
+
+
+@pytest.fixture(autouse=True)
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of the noise, on a machine that takes every program for a large one."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("etviz.evaluation.threads.SMALL", 0)
+    before, etviz.options.isolation = etviz.options.isolation, "never"
+    yield tmp_path / "state" / "etviz" / "noise"
+    etviz.options.isolation = before
+
+
+@pytest.fixture
+def in_lanes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The operators that were evaluated with perturbed values beside them."""
+    names: list[str] = []
+    plain = vars(Lanes)["_in_lanes"]
+
+    def noted(lanes: Lanes, graph: Graph, node: Node, *rest: Any) -> Any:
+        names.append(node.name)
+        return plain(lanes, graph, node, *rest)
+
+    monkeypatch.setattr(Lanes, "_in_lanes", noted)
+    return names
+
+
+@pytest.mark.parametrize("name", ["encoder", "digits_int8"])
+@pytest.mark.parametrize("introduced", [True, False])
+def test_another_load_has_the_same_table(
+    executed: Make, kept: Path, in_lanes: list[str], name: str, introduced: bool
+) -> None:
+    program = executed(name)
+    first = program.load(introduced=introduced)
+    assert in_lanes
+    in_lanes.clear()
+    second = program.load(introduced=introduced)
+    pd.testing.assert_frame_equal(first.gaps, second.gaps, check_exact=True)
+    pd.testing.assert_frame_equal(first.outputs, second.outputs, check_exact=True)
+    assert first.diagnosis() == second.diagnosis()
+    assert not in_lanes
+    assert len(list(kept.iterdir())) == 1
+    assert not kept.stat().st_mode & 0o077
+
+
+def test_what_is_measured_again(executed: Make, kept: Path, in_lanes: list[str], tmp_path: Path) -> None:
+    """Other inputs, files that were written since, and what was kept if it is damaged."""
+    there = executed("casts")  # which logs no inputs, so those that are given count
+    program = replace(there, folder=Path(shutil.copytree(there.folder, tmp_path / "copies")))
+    table = program.load().gaps
+
+    def is_measured(**changes: Any) -> bool:
+        in_lanes.clear()
+        program.load(**changes)
+        return bool(in_lanes)
+
+    assert not is_measured()
+    assert is_measured(inputs=tuple(2 * value for value in program.inputs))
+    assert not is_measured()
+    os.utime(program.path("etrecord"))
+    assert is_measured()
+    for file in kept.iterdir():
+        file.write_text("{}")
+    assert is_measured()
+    in_lanes.clear()
+    pd.testing.assert_frame_equal(program.load().gaps, table, check_exact=True)
+    assert not in_lanes
+
+
+def test_small_programs_keep_nothing(executed: Make, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_STATE_HOME", str(kept.parents[1]))
+    executed("encoder").load()
+    assert not kept.exists()
