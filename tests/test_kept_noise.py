@@ -11,11 +11,15 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from torch import nn
 
 import etviz
 from etviz.evaluation.noise import Lanes
 from etviz.graph.ir import Graph, Node
-from tests.programs import Executed
+from tests.programs import FILES, Executed
+from tests.shelf import Shelf
 
 Make = Callable[[str], Executed]
 
@@ -91,3 +95,23 @@ def test_small_programs_keep_nothing(executed: Make, kept: Path, monkeypatch: py
     monkeypatch.setenv("XDG_STATE_HOME", str(kept.parents[1]))
     executed("encoder").load()
     assert not kept.exists()
+
+
+def test_a_delegate_of_the_inputs_has_the_same_noise(shelf: Shelf, in_lanes: list[str]) -> None:
+    """What it introduced is its total gap; the noise of both is kept, and asked for when introduced gaps are."""
+
+    def made(folder: Path) -> None:
+        torch.manual_seed(0)
+        layers = [layer for _ in range(4) for layer in (nn.Conv2d(8, 8, 3, padding=1), nn.Hardswish())]
+        etviz.debug(
+            nn.Sequential(*layers), (torch.randn(1, 8, 16, 16),), partitioner=[XnnpackPartitioner()], workdir=folder
+        )
+
+    folder = shelf.folder("kept-noise", made)
+    files: dict[str, Any] = {kind: folder / name for kind, name in FILES.items() if kind != "timing"}
+    before = etviz.load(files.pop("etdump"), **files).gaps
+    assert before["introduced_noise"][0] == before["noise"][0] > 0
+    in_lanes.clear()
+    again = etviz.load(folder / FILES["etdump"], **files).gaps
+    pd.testing.assert_frame_equal(again, before, check_exact=True)
+    assert not in_lanes

@@ -67,10 +67,10 @@ class InLanes:
         if not isinstance(lanes, Lanes):
             return compare(lanes)
         if self._samples.lanes and lanes.independent and same(inputs, self._given):
-            comparisons = compare(self._plain)
+            comparisons = self._beside(compare)
         elif self._kept is not None and (known := self._kept.of(inputs)) is not None:
             self._samples, self._given = known, inputs
-            comparisons = compare(self._plain)
+            comparisons = self._beside(compare)
         else:
             before, self._samples, self._given = lanes.states, Samples(growth=Growth()), inputs
             try:
@@ -85,6 +85,13 @@ class InLanes:
         for comparison in comparisons:
             comparison.samples = self._samples
         return comparisons
+
+    def _beside(self, compare: Compare) -> list[ExecutionGaps]:
+        self._plain.shown_before = self._samples.alone
+        try:
+            return compare(self._plain)
+        finally:
+            self._plain.shown_before = {}
 
     def settle(self, comparison: ExecutionGaps) -> None:
         """Judge the total gaps of an execution as far as noise is known; where this is enough, measure no more."""

@@ -89,7 +89,8 @@ class Evaluator(GraphInterpreter):
     `rounding` perturbs operators that depend on inputs; `roundings` measure the noise of chains. `runtime_state` and
     `perturbed_state` hold mutable buffers that differ from the reference's. `turns` has other methods' calls. `known`
     has values of the next run that `etviz.evaluation.series.Series` evaluated ahead. `lanes_inside` evaluate delegates,
-    by the id of their graph, which they keep.
+    by the id of their graph, which they keep. `shown_before` has the differences of delegates by name that were
+    measured on the same inputs and need not be measured again.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Evaluator(GraphInterpreter):
         self.known: Sequence[Environment] = ()
         self.lanes_inside: dict[int, Evaluator] = {}
         self.earlier: Multiples[tuple[int, int]] | None = None
+        self.shown_before: Mapping[str, Sequence[Any]] = {}
         self._exchange = Turn().exchange
         self._rounding_last: dict[int, tuple[Graph, tuple[bool, LastRounded]]] = {}
 
@@ -226,6 +228,11 @@ class Evaluator(GraphInterpreter):
 
     def perturbed_lanes(self, env: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
+
+    def is_unmoved(self, node: Node, scope: Scope) -> bool:
+        """True if a node's arguments are the same in the perturbed lanes."""
+        lanes = scope.perturbed or {}
+        return all(lanes.get(name) is scope.env[name] for name in self.reads(node))
 
     def perturbed_branch(self, graph: Graph, node: Node, scope: Scope, branch: Graph) -> dict[str, Any] | None:
         """None if no lane takes the branch that the reference takes."""
@@ -475,9 +482,8 @@ class Evaluator(GraphInterpreter):
             value.local = [self.look_up(local, leaf) for leaf in node.args]
             return value
         value.local = reference if logged is None or (unset := _unset(node, reference, logged)) is None else unset
-        lanes = scope.perturbed or {}
-        same = all(lanes.get(name) is env[name] for name in self.reads(node))
-        value.again = Again(self, graph, node, args, kwargs, lanes.get(node.name) if same else None)
+        moved = (scope.perturbed or {}).get(node.name) if self.is_unmoved(node, scope) else None
+        value.again = Again(self, graph, node, args, kwargs, moved)
         if all(local[name] is env[name] for name in self.reads(node)):
             self._know_noise(graph, node, args, kwargs, value)
             return value

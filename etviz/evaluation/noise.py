@@ -407,6 +407,8 @@ def _shown(again: Again, values: Sequence[Any]) -> list[tuple[Spread, Spread]]:
         shown = known.shown(again.perturbed, values)
         if known.number >= PASSES or all(first.samples >= ENOUGH for first, _ in shown):
             return shown
+    elif shown := known.shown_before.get(again.node.name):
+        return list(shown)
     lanes = _lanes_of(again, values)
     return lanes.shown(lanes.results_again(again.args), values) if lanes is not None else []
 
@@ -515,6 +517,7 @@ class Lanes(Evaluator):
         self._depth = 0
         self._alone: set[int] = set()
         self.seen: SeenPerturbed = _unseen
+        self.unmoved: set[str] = set()
         self.plain_outputs: list[Any] = []
         self.perturbed_outputs: list[list[Any]] = []
 
@@ -604,6 +607,8 @@ class Lanes(Evaluator):
             value, perturbed = self._in_lanes(graph, node, scope, scope.perturbed, args, kwargs)
         scope.perturbed[node.name] = perturbed
         if not self._depth:
+            if node.target == "delegate" and self.is_unmoved(node, scope):
+                self.unmoved.add(node.name)
             self.seen(node, value, perturbed)
         return value
 
@@ -623,7 +628,7 @@ class Lanes(Evaluator):
             reference, multiplied = self.apply(graph, node, args, kwargs), None
         if self._unpacked.holds(graph, node):
             return reference, reference
-        same = all(perturbed[name] is scope.env[name] for name in self.reads(node))
+        same = self.is_unmoved(node, scope)
         if same and only_picks(node):
             return reference, reference
         if node.target == "getitem":
@@ -649,7 +654,7 @@ class Lanes(Evaluator):
     def _multiplied(
         self, node: Node, scope: Scope, perturbed: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[Any, Any]:
-        if all(perturbed[name] is scope.env[name] for name in self.reads(node)):
+        if self.is_unmoved(node, scope):
             (reference,) = self.products(node.target, [(args, kwargs)])
             return reference, reference
         given, named = self.arguments(perturbed, node)
@@ -817,13 +822,15 @@ class Growth:
 class Samples:
     """Differences of perturbed values to the plain ones in one execution: by node and output, and of its outputs.
 
-    Takes those of the nodes in `names`, all if it is None. `growth` receives all of them.
+    Takes those of the nodes in `names`, all if it is None. `growth` receives all of them. `unmoved` are delegates whose
+    arguments are plain in all lanes.
     """
 
     def __init__(self, names: Collection[str] | None = None, growth: Growth | None = None) -> None:
         self.names, self.growth = names, growth
         self.values: dict[tuple[str, int], tuple[Spread, Spread]] = defaultdict(lambda: (Spread(), Spread()))
         self.outputs: list[tuple[Spread, Spread]] = []
+        self.unmoved: set[str] = set()
         self.lanes = 0
 
     def run(self, lanes: Lanes, run: Callable[[], Any]) -> Any:
@@ -841,7 +848,18 @@ class Samples:
         if self.growth is not None and not self.lanes:
             self.growth.imposed = [last.noise for _, last in self.outputs]
         self.lanes += lanes.number
+        self.unmoved |= lanes.unmoved
         return result
+
+    @property
+    def alone(self) -> dict[str, list[tuple[Spread, Spread]]]:
+        """Of the delegates that are `unmoved`, where these lanes are enough."""
+        shown: dict[str, list[tuple[Spread, Spread]]] = defaultdict(list)
+        for (name, _), both in sorted(self.values.items(), key=lambda item: item[0]):
+            if name in self.unmoved:
+                shown[name].append(both)
+        few = self.lanes < PASSES
+        return {name: all_ for name, all_ in shown.items() if not (few and any(a.samples < ENOUGH for a, _ in all_))}
 
     def _see(self, lanes: Lanes, node: Node, value: Any, perturbed: Any) -> None:
         wanted, told = self.names is None or node.name in self.names, self.growth if not self.lanes else None
@@ -873,6 +891,7 @@ class Samples:
         """As JSON; `of_told` reads it."""
         return {
             "lanes": self.lanes,
+            "unmoved": list(self.unmoved),
             "values": [[*key, *_told(both)] for key, both in self.values.items()],
             "outputs": [*map(_told, self.outputs)],
             "growth": self.growth.told() if self.growth is not None else None,
@@ -882,7 +901,8 @@ class Samples:
     def of_told(cls, told: dict[str, Any]) -> Samples:
         growth = told["growth"]
         samples = cls(growth=Growth.of_told(growth) if growth is not None else None)
-        samples.lanes, samples.outputs = told["lanes"], [_of_told(both) for both in told["outputs"]]
+        samples.lanes, samples.unmoved = told["lanes"], set(told["unmoved"])
+        samples.outputs = [_of_told(both) for both in told["outputs"]]
         samples.values.update({(name, output): _of_told(both) for name, output, *both in told["values"]})
         return samples
 
