@@ -20,6 +20,7 @@ from etviz.graph.delegation import Delegation
 from etviz.graph.tree import Tree
 from etviz.tensors.error_map import ErrorMap
 from etviz.tensors.histogram import Histogram
+from etviz.tensors.metrics import figure
 from etviz.tensors.scatter import Scatter
 from etviz.text import one_line
 from etviz.view.pages.report_page import write_report
@@ -576,7 +577,7 @@ class Row:
     def __repr__(self) -> str:
         about = self._located.about
         numbers = ("severity", "introduced_severity", "rmse")
-        told = ", ".join(f"{name} {about[name]:.3g}" for name in numbers if about[name] == about[name])
+        told = ", ".join(f"{name} {figure(about[name])}" for name in numbers if about[name] == about[name])
         return f"<Row {one_line(self.name)}{f': {told}' if told else ''}>"
 
 

@@ -15,7 +15,7 @@ from etviz.comparison.gap import CREATED, DIFFERENT, EMPTY, LOST, MISMATCH, NOT_
 from etviz.comparison.gap_tables import NONFINITE
 from etviz.graph.delegation import Delegation
 from etviz.graph.labels import describe_row
-from etviz.tensors.metrics import BY_LAW, MEASURED
+from etviz.tensors.metrics import BY_LAW, MEASURED, figure
 from etviz.text import one_line
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _verdict(outputs: pd.DataFrame, undetermined: str, *, accused: bool, best: s
     if len(wrong):
         worst = wrong.sort_values("close", kind="stable").iloc[0]
         numbers = f"rmse {worst['rmse']:.3g}, SQNR {_db(worst['sqnr_db'])}"
-        within = f"{100 * worst['close']:.3g} % of its elements within tolerance"
+        within = f"{figure(100 * worst['close'], limit=100)} % of its elements within tolerance"
         detail = f"{_worst_of(worst, wrong, outputs)}{numbers}, {within}"
         return "bad", f"{_outputs(len(wrong), len(outputs), 'differs', 'differ')} from the reference ({lead}{detail})."
     rounded = known[~known["allclose"].astype(float).eq(1.0) & known["noise"].notna()]
@@ -259,7 +259,7 @@ def _worst(tables: Tables, culprit: Culprit | None) -> Fact | None:
         noise = gap.introduced_noise if introduced else gap.noise
         limit = "at most " * (value > 0 and noise.how not in (BY_LAW, MEASURED))
         other = MISMATCH if gap.introduced_non_finite else str(row["status"])
-        number = other if math.isnan(value) or gap.uncounted else f"severity {limit}{value:.3g}"
+        number = other if math.isnan(value) or gap.uncounted else f"severity {limit}{figure(value)}"
         level = gap.level if introduced and at not in tables.unused else "ok"
         hint = f"{_SEVERITY} Known for {known}." if known and introduced else _SEVERITY
         return Fact(label, f"{describe_row(row)}, {number}", level, at, hint)

@@ -13,6 +13,7 @@ from etviz.cli import artifacts as given
 from etviz.cli.console import doing, out, plain_text, print_json
 from etviz.errors import ArtifactError, UsageError
 from etviz.json_numbers import or_none
+from etviz.tensors.metrics import figure
 
 if TYPE_CHECKING:
     from etviz.decoding.gate import TokenLimits
@@ -134,9 +135,7 @@ def decode(
         rows = shown.head(top) if top else shown
         if len(rows):
             out.print()
-            out.print(
-                plain_text(rows[list(_COLUMNS)].to_string(index=False, float_format="{:.3g}".format)), soft_wrap=True
-            )
+            out.print(plain_text(rows[list(_COLUMNS)].to_string(index=False, float_format=figure)), soft_wrap=True)
         if len(rows) < len(shown):
             out.print(f"… and {len(shown) - len(rows)} more; --top 0 prints all positions")
         if not why and run.first_fault is not None:

@@ -15,6 +15,7 @@ from rich.table import Table
 from etviz.cli import artifacts as given
 from etviz.cli.console import ShortName, err, out, plain_text, print_json, with_options
 from etviz.json_numbers import or_none
+from etviz.tensors.metrics import figure
 from etviz.text import spreadsheet_cell
 
 if TYPE_CHECKING:
@@ -118,4 +119,4 @@ def given_texts(rows: pd.DataFrame) -> set[str]:
 
 
 def number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.3g}"
+    return "–" if math.isnan(value) else figure(value)

@@ -11,6 +11,7 @@ import typer
 from etviz.cli import artifacts as given
 from etviz.cli.console import doing, out, plain_text, print_json, with_options
 from etviz.graph.labels import short_name
+from etviz.tensors.metrics import figure
 from etviz.text import shortened
 
 _UNKNOWN: Final = 3
@@ -128,7 +129,7 @@ def _place(row: dict[str, Any]) -> str:
 
 
 def _number(value: float | str | None) -> str:
-    return "not known" if value is None else value if isinstance(value, str) else f"{value:.3g}"
+    return "not known" if value is None else value if isinstance(value, str) else figure(value)
 
 
 def _listed(title: str, items: list[str], width: int) -> Iterator[tuple[str, str]]:

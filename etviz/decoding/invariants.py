@@ -24,7 +24,7 @@ from etviz.errors import ExecutionError, UsageError, checked
 from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.values import flat_values
 from etviz.pipeline.lower import flatten
-from etviz.tensors.metrics import EPS, THRESHOLD
+from etviz.tensors.metrics import EPS, THRESHOLD, figure
 
 HOLDS, WITHIN, BROKEN, SKIPPED = "holds", "within noise", "broken", "not applicable"
 COLUMNS: Final = (
@@ -307,7 +307,8 @@ class _Checker:
         wrong = [at for at, ratio in ratios.items() if not ratio < THRESHOLD]
         row["severity"] = max(ratios.values())
         if finite and not wrong:
-            return {**row, "status": WITHIN, "detail": f"{other.said}: {row['severity']:.2g} times the noise at most"}
+            most = figure(row["severity"], 2)
+            return {**row, "status": WITHIN, "detail": f"{other.said}: {most} times the noise at most"}
         at = min(wrong, default=min(shared))
         module, operator, said = self._where(plain, other)
         return {
@@ -315,7 +316,7 @@ class _Checker:
             **{"status": BROKEN, "call": two[at][0], "position": at, "module": module, "operator": operator},
             "severity": ratios[at],
             "detail": f"{other.said}, call {two[at][0]}: the logits of position {at} differ from {plain.said} by "
-            f"{ratios[at]:.2g} times the noise; {said}",
+            f"{figure(ratios[at], 2)} times the noise; {said}",
         }
 
     def _noise(self, plain: Way, other: Way, position: int) -> float:

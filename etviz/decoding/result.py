@@ -35,7 +35,7 @@ from etviz.explain.attribution.shares import TOLERANCE, Progress
 from etviz.inspection import Inspection
 from etviz.loading.load import read
 from etviz.pipeline.lower import flatten
-from etviz.tensors.metrics import THRESHOLD
+from etviz.tensors.metrics import THRESHOLD, figure
 from etviz.text import measured
 from etviz.view.pages.report_page import check_tensors
 from etviz.view.widget.shown import Shown
@@ -386,13 +386,13 @@ class Decode(Shown):
         if self._foreign and pd.notna(fault["kl"]):
             return (
                 f"From {place} on, the logits differ from those of reference= by more than this program's rounding "
-                f"({fault['severity']:.3g} times its noise). Decode without reference= to judge the backend."
+                f"({figure(fault['severity'])} times its noise). Decode without reference= to judge the backend."
             )
         if pd.isna(fault["kl"]):
             return f"The logits hold NaN or Inf at {place}."
         prompt = f", prompt={fault['prompt']}" if fault["prompt"] else ""
         return (
-            f"The logits differ by more than noise from {place} on ({fault['severity']:.3g} times their noise): "
+            f"The logits differ by more than noise from {place} on ({figure(fault['severity'])} times their noise): "
             f"why({fault['step']}{prompt}) names the operators."
         )
 
@@ -608,7 +608,7 @@ def _about_cache(cache: pd.DataFrame, first: pd.Series[Any] | None) -> str:
         )
     return (
         f"The first entry beyond noise: {first['kind']} of layer {first['layer']}, head {first['head']}, position "
-        f"{first['position']}, wrong from step {first['since']} on ({first['severity']:.3g} times its noise)."
+        f"{first['position']}, wrong from step {first['since']} on ({figure(first['severity'])} times its noise)."
     )
 
 

@@ -28,7 +28,7 @@ from etviz.evidence.store import Store, require_parquet
 from etviz.evidence.subject import Subject, inspect_run
 from etviz.graph.ir import Input
 from etviz.inspection import Inspection
-from etviz.tensors.metrics import METRICS, NAN, THRESHOLD
+from etviz.tensors.metrics import METRICS, NAN, THRESHOLD, figure
 from etviz.text import one_line, printable
 
 _VALUES: Final = 64 << 20
@@ -270,7 +270,7 @@ class Study:
             by = _worst_by(compared)
             first = self.worst_inputs(1, by)
             if len(first):
-                lines.append(f"Worst input: {first.index[0]} ({by} {first[by].iloc[0]:.3g}).")
+                lines.append(f"Worst input: {first.index[0]} ({by} {figure(first[by].iloc[0])}).")
         for reason, count in rows.loc[rows["status"] == FAILED, "reason"].value_counts().head(3).items():
             lines.append(f"{count} failed: {reason}")
         return printable("\n".join(lines))

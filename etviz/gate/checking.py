@@ -17,7 +17,7 @@ from etviz.errors import UsageError
 from etviz.gate.baseline import Baseline, bits_of, inputs_of
 from etviz.gate.rules import Rules
 from etviz.graph.labels import describe_row
-from etviz.tensors.metrics import METRICS
+from etviz.tensors.metrics import METRICS, figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,7 +122,8 @@ def _beyond_limits(row: Any, rules: Rules) -> Iterator[Violation]:
     for limit in rules.limits_of(row):
         value = float(row[limit.column]) if limit.column in row else math.nan
         if not limit.holds(value):
-            text = f"{limit.column} {value:.4g} {'>' if limit.upper else '<'} {limit.value:g}"
+            shown, allowed = figure(value, 4, limit.value), figure(limit.value, 4, limit.value)
+            text = f"{limit.column} {shown} {'>' if limit.upper else '<'} {allowed}"
             yield Violation(limit.name, value, limit.value, text)
 
 

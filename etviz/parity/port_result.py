@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from etviz.parity.port_changes import PortChange
 from etviz.parity.port_stages import OUTPUT, Port, PortStage, first_difference
+from etviz.tensors.metrics import figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,14 +130,14 @@ class Parity:
         first = first_difference(self._stages)
         compared = f"{len(self._stages)} values compared"
         if first is None:
-            worst = max((stage.severity for stage in self._stages), default=0.0)
-            lines.append(f"The models agree: {compared}, all within rounding (at most {worst:.2g} times the noise).")
+            worst = figure(max((stage.severity for stage in self._stages), default=0.0), 2)
+            lines.append(f"The models agree: {compared}, all within rounding (at most {worst} times the noise).")
             return "\n".join(lines)
         point = first.pair.point
         others = " + ".join(other.module or "the model" for other in first.pair.others)
         lines.append(
             f"First difference: {place(first)}, against {others}: "
-            f"relative difference {first.rel_l2:.2g}, {first.severity:.2g} times the noise ({compared})."
+            f"relative difference {first.rel_l2:.2g}, {figure(first.severity, 2)} times the noise ({compared})."
         )
         if point.side == "input":
             lines.append(f"The values before it agree: it arises in {point.module.rpartition('.')[0] or 'the model'}.")

@@ -384,6 +384,20 @@ def level(metric: str, value: float, dtype: str, *, on_grid: bool = False) -> st
     return "warn" if sign * value >= sign * least else "ok"
 
 
+def figure(value: float, digits: int = 3, limit: float = THRESHOLD) -> str:
+    """A number in so many significant digits, and in as many more as tell on which side of the limit it is.
+
+    Examples
+    --------
+    >>> figure(2.345), figure(2.998), figure(3.00004), figure(3.0), figure(99.96, limit=100)
+    ('2.35', '2.998', '3.00004', '3', '99.96')
+    """
+    text = f"{value:.{digits}g}"
+    if math.isfinite(value) and ((float(text) < limit) != (value < limit) or (float(text) > limit) != (value > limit)):
+        return figure(value, digits + 1, limit)
+    return text
+
+
 def limits(metric: str, dtype: str, *, on_grid: bool = False) -> tuple[float, float]:
     """Limits of ``warn`` and ``bad``; NaN if there are none."""
     precision = dtype if dtype in EPS and not on_grid else "quantized"

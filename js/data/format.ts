@@ -1,5 +1,5 @@
 // Numbers as text: three significant digits, exponents only where they help, never a rounded lie
-// (99.996 % is not shown as 100 %, 1e-320 is not shown as 0).
+// (a severity of 2.998 is not shown as 3.00, 99.996 % is not shown as 100 %, 1e-320 is not shown as 0).
 import type { Format } from "../kernel/contract";
 
 const grouped = new Intl.NumberFormat("en-US");
@@ -15,6 +15,7 @@ function special(value: number): string | null {
 }
 
 const MOST_DECIMALS = 9;
+const THRESHOLD = 3; // of severity, as in etviz/tensors/metrics.py
 
 /** 0.9999998 keeps the digits that tell it from 1, and is cut, not rounded; nearer: 1 - 3.10e-12. */
 function nearOne(value: number, digits: number): string {
@@ -37,6 +38,7 @@ export function formatMetric(value: number, digits = 3): string {
   if (size < 1e-2 || size >= 1e5) return value.toExponential(digits - 1).replace("e+", "e");
   if (size > 0.99 && size <= 1) return nearOne(value, digits);
   const fixed = value.toPrecision(digits);
+  if (Number(fixed) === THRESHOLD && value !== THRESHOLD) return formatMetric(value, digits + 1);
   return fixed.includes("e") || size >= 1000 ? formatCount(Math.round(value)) : fixed;
 }
 

@@ -46,6 +46,14 @@ def test_exactly_the_rows_beyond_a_limit_fail(inspection: etviz.Inspection, name
     assert 0 < wrong.sum() < len(gaps)
 
 
+def test_a_limit_that_is_hardly_missed_is_shown_as_missed(inspection: etviz.Inspection) -> None:
+    severity = float(inspection.gaps["severity"].max())
+    result = check(inspection.analysis, Rules().with_flags({"max_severity": severity * (1 - 1e-9)}))
+    text = next(violation.text for case in result.failures for violation in case.violations)
+    shown, _, limit = text.removeprefix("severity ").partition(" > ")
+    assert float(shown) > float(limit)
+
+
 def test_a_program_with_nan_fails_whatever_is_allowed(executed: Make) -> None:
     result = check(executed("poisoned").inspection.analysis, Rules().with_flags({"max_rmse": 1e30}))
     demands = {violation.demand for case in result.failures for violation in case.violations}

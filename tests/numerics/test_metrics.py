@@ -17,7 +17,7 @@ from torch import Tensor
 
 import etviz
 from etviz import native
-from etviz.tensors.metrics import METRICS, Sums, evaluate
+from etviz.tensors.metrics import METRICS, THRESHOLD, Sums, evaluate, figure
 from etviz.tensors.sums import BLOCK, sums_of
 from tests.numpy_metrics import assert_metrics, expected_metrics
 
@@ -135,6 +135,14 @@ def test_quantization_grid(scale: float) -> None:
     two_steps_off[::10] += 2 * scale
     found = check(reference, two_steps_off, scale)
     assert found["severity"] == pytest.approx(2 / math.sqrt(10) * math.sqrt(12), rel=1e-5)
+
+
+@given(st.floats(0, 200), st.integers(1, 6), st.sampled_from([THRESHOLD, 2.4573, 100.0]))
+def test_a_rounded_figure_stays_on_its_side_of_the_limit(value: float, digits: int, limit: float) -> None:
+    for number in (value, math.nextafter(limit, 0), math.nextafter(limit, 200), limit * 0.9996, limit * 1.00004):
+        shown = float(figure(number, digits, limit))
+        assert (shown < limit, shown > limit) == (number < limit, number > limit)
+        assert shown == pytest.approx(number, rel=10.0 ** (1 - digits))
 
 
 def test_ideal_rounding_has_a_severity_of_about_one() -> None:

@@ -14,6 +14,7 @@ from etviz.comparison.gap import WRONG
 from etviz.errors import UsageError, during
 from etviz.graph.edges import DataEdge
 from etviz.graph.tree import Tree
+from etviz.tensors.metrics import figure
 from etviz.text import one_line, shortened
 from etviz.view.export.model_explorer import rows_of_nodes
 
@@ -145,7 +146,7 @@ def _value(row: Any, by: str) -> str:
     if row["status"] in WRONG:
         return _text(str(row["status"]))
     number = row[by]
-    return f"{by.replace('_', ' ')} {number:.3g}" if isinstance(number, float) and number == number else ""
+    return f"{by.replace('_', ' ')} {figure(number)}" if isinstance(number, float) and number == number else ""
 
 
 def _line(source: tuple[float, float, _Box], target: tuple[float, float, _Box]) -> str:

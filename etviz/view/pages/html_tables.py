@@ -11,6 +11,7 @@ from pandas.api.types import is_numeric_dtype
 
 from etviz.analysis.summary import Summary
 from etviz.comparison.gap_tables import ranking
+from etviz.tensors.metrics import figure
 from etviz.text import markup
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def worst_table(analysis: Analysis, rows: int, *, styled: bool = True) -> str:
 
 def _shown(value: Any) -> str:
     if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.3g}"
+        return "" if math.isnan(value) else figure(value)
     text = str(value)
     return text if len(text) <= 60 else text[:57] + "…"
 
@@ -161,4 +162,4 @@ def _side_by_side(labels: Sequence[str], rows: pd.DataFrame, by: str) -> str:
 
 def _number(value: Any) -> str:
     number = float(value)
-    return "–" if math.isnan(number) else f"{number:.3g}"
+    return "–" if math.isnan(number) else figure(number)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import UsageError
+from etviz.tensors.metrics import figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,5 +59,5 @@ def _table(title: str, frame: pd.DataFrame | None, columns: Sequence[str], text:
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
-        return "–" if math.isnan(value) else f"{value:.4g}"
+        return "–" if math.isnan(value) else figure(value, 4)
     return str(list(value) if isinstance(value, tuple) else value)
