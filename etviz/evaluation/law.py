@@ -37,7 +37,7 @@ from etviz.evaluation.values import flat_values
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.quantize_ops import chooses_grid, is_quantize
 from etviz.graph.uses import only_moves
-from etviz.native import repeated
+from etviz.native import errors_of_sums
 from etviz.tensors.blocks import BLOCK
 from etviz.tensors.metrics import BY_LAW, EPS, FALSE_ALARMS, NO_NOISE, THRESHOLD, Noise
 
@@ -175,18 +175,18 @@ def in_order(terms: torch.Tensor, unit: float = EPS["float32"]) -> torch.Tensor:
     """Squared size of the sum of each row, in float64: in any order, or in the order in which the terms stand.
 
     The larger of the two. In a row, terms that repeat a value repeat its error while the partial sums keep their
-    exponent; a term of 0 has none. `unit` is the ε of the sum.
+    exponent; a term of 0 has none. Terms on a lattice may share a rest: what their rounding to the spacing of numbers
+    at the partial sums changes together is a size, too. `unit` is the ε of the sum.
     """
     count = terms.shape[-1]
     if not count:
         return terms.new_zeros(terms.shape[:-1])
     squares, total = terms.square().sum(-1), terms.sum(-1)
     of_squares, of_total = _in_pairs(count)
-    standing = _repeated(terms, partial=True) / 3 + of_squares * squares + of_total * total.square()
+    repeated, drift = _errors_of_sums(terms, min(unit, EPS["float32"])).unbind(-1)
+    standing = repeated / 3 + of_squares * squares + of_total * total.square()
     size = torch.maximum(sum_size(count, squares, total), standing)
-    if count**2 * min(unit, EPS["float32"]) < 1:  # less than one term of K is below K·ε of their mean
-        return size
-    return torch.maximum(size, (_on_grids(terms, unit).sum(-1) * 2 / unit).square())
+    return torch.maximum(size, (drift * 2 / unit).square())
 
 
 def _is_exact(terms: torch.Tensor, unit: float) -> torch.Tensor:
@@ -202,27 +202,28 @@ def _on_grids(terms: torch.Tensor, unit: float) -> torch.Tensor:
     return torch.where(step > 0, (terms / step).round() * step - terms, 0.0)
 
 
-def _repeated(terms: torch.Tensor, *, partial: bool = False) -> torch.Tensor:
-    """Sums of the squared errors of each row; those of equal terms are added before they are squared.
+def _errors_of_sums(terms: torch.Tensor, unit: float = 0.0) -> torch.Tensor:
+    """Sum of the squared errors of each row, and the drift; errors of equal terms are added before they are squared.
 
-    The errors are the terms, or with `partial` the partial sums of equal exponent. A hash with four times as many
-    places as terms joins them, so chance adds at most a quarter of the square.
+    The errors are the terms, or with a `unit` the partial sums of equal exponent. A hash with four times as many
+    places as terms joins them, so chance adds at most a quarter of the square. The drift is the sum of `_on_grids`.
     """
     count, terms = terms.shape[-1], terms.contiguous()
     if has_further_axis(terms):
-        return in_memory(functools.partial(_repeated, partial=partial), terms)
+        return in_memory(functools.partial(_errors_of_sums, unit=unit), terms)
     bits = max(2, (4 * count - 1).bit_length())
-    squares = terms.new_empty(terms.shape[:-1])
-    if bool(torch.isfinite(terms.sum())) and repeated(
-        terms.data_ptr(), squares.numel(), count, bits, partial, squares.data_ptr()
+    found = terms.new_empty((*terms.shape[:-1], 2))
+    if bool(torch.isfinite(terms.sum())) and errors_of_sums(
+        terms.data_ptr(), found.numel() // 2, count, bits, unit, found.data_ptr()
     ):
-        return squares
+        return found
     errors, keys = terms, terms.view(torch.int64)
-    if partial:
+    if unit:
         errors = terms.cumsum(-1)
         keys, errors = keys ^ torch.frexp(errors).exponent, errors.abs() * (terms != 0)
     places = (keys * _SPREAD >> (64 - bits)) & ((1 << bits) - 1)
-    return errors.new_zeros((*errors.shape[:-1], 1 << bits)).scatter_add_(-1, places, errors).square().sum(-1)
+    squares = errors.new_zeros((*errors.shape[:-1], 1 << bits)).scatter_add_(-1, places, errors).square().sum(-1)
+    return torch.stack([squares, _on_grids(terms, unit).sum(-1) if unit else torch.zeros_like(squares)], -1)
 
 
 def _squared(deviations: torch.Tensor, unit: float) -> torch.Tensor:
@@ -233,7 +234,7 @@ def _squared(deviations: torch.Tensor, unit: float) -> torch.Tensor:
     squares = deviations.square()
     if not squares.shape[-1]:
         return in_order(squares)
-    return in_order(squares, unit) + 5 / 3 * _repeated(squares)
+    return in_order(squares, unit) + 5 / 3 * _errors_of_sums(squares)[..., 0]
 
 
 def _rows(x: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:

@@ -75,8 +75,8 @@ def _library() -> ctypes.CDLL | None:
         library.etviz_describe.argtypes = [*pair, ctypes.POINTER(Series), pointer]
         library.etviz_count.argtypes = [*pair, ctypes.POINTER(Series), ctypes.POINTER(Bins)]
         library.etviz_describe.restype = library.etviz_count.restype = None
-        library.etviz_repeated.argtypes = [pointer, size, size, kind, kind, pointer]
-        library.etviz_repeated.restype = ctypes.c_int
+        library.etviz_errors_of_sums.argtypes = [pointer, size, size, kind, real, pointer]
+        library.etviz_errors_of_sums.restype = ctypes.c_int
     except AttributeError:  # compiled by an older etviz
         return None
     return library
@@ -122,10 +122,13 @@ def count(reference: Elements, runtime: Elements, number: int, series: Any, bins
     return True
 
 
-def repeated(terms: int, rows: int, count: int, bits: int, partial: bool, out: int) -> bool:
-    """Write the sums of `etviz.evaluation.law` for finite float64 `rows` of `count` terms; False if that can't be."""
+def errors_of_sums(terms: int, rows: int, count: int, bits: int, unit: float, out: int) -> bool:
+    """Write two numbers of `etviz.evaluation.law` for each of the finite float64 `rows` of `count` terms.
+
+    False if that can't be.
+    """
     library = _library()
-    return library is not None and bool(library.etviz_repeated(terms, rows, count, bits, int(partial), out))
+    return library is not None and bool(library.etviz_errors_of_sums(terms, rows, count, bits, unit, out))
 
 
 def _kind(elements: Elements) -> tuple[int, int]:

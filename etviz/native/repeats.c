@@ -1,4 +1,5 @@
-/* Sums of squared errors in rows whose equal terms repeat an error: the errors of equal keys are added first. */
+/* Errors of sums: those of equal keys are added before they are squared, since equal terms repeat an error. */
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,30 +20,49 @@ static inline int64_t exponent(double x) {
     return (int64_t)(u >> 52 & 0x7ff) - 1022 - 64;
 }
 
-/* For each row of `count` terms the sum over groups of (sum of errors)², in a hash of 2^bits places. With `partial` an
- * error is the size of the sum up to a term other than 0, and terms that are equal while the sum keeps its exponent are
- * a group; else an error is the term, and equal ones are a group. Returns 0 without memory. */
-EXPORTED int etviz_repeated(const double *terms, int64_t rows, int64_t count, int bits, int partial, double *out) {
+/* 2^e, or 0 if that is no normal number. */
+static inline double power(int64_t e) {
+    uint64_t u = e < -1022 || e > 1023 ? 0 : (uint64_t)(e + 1023) << 52;
+    double x;
+    memcpy(&x, &u, 8);
+    return x;
+}
+
+/* For each row of `count` terms two numbers. The first is the sum over groups of (sum of errors)², in a hash of 2^bits
+ * places. With a `unit` an error is the size of the sum up to a term other than 0, and terms that are equal while the sum
+ * keeps its exponent are a group; else an error is the term, and equal ones are a group. The second is what the terms
+ * change together, if each is rounded to the spacing `unit` of numbers at that sum. Returns 0 without memory. */
+EXPORTED int etviz_errors_of_sums(const double *terms, int64_t rows, int64_t count, int bits, double unit, double *out) {
     int64_t places = (int64_t)1 << bits;
     double *table = malloc((size_t)places * sizeof *table);
     if (!table) return 0;
     for (int64_t row = 0; row < rows; row++, terms += count) {
         memset(table, 0, (size_t)places * sizeof *table);
-        double sum = 0;
+        double sum = 0, drift = 0, step = 0, per_step = 0;
+        int64_t last = INT64_MIN;
         for (int64_t i = 0; i < count; i++) {
             double error = terms[i];
             uint64_t key;
             memcpy(&key, terms + i, 8);
-            if (partial) {
+            if (unit > 0) {
                 sum += terms[i];
-                key ^= (uint64_t)exponent(sum);
+                int64_t e = exponent(sum);
+                if (e != last) {
+                    step = unit * power(e - 1);
+                    per_step = power(1 - e) / unit;
+                    last = e;
+                }
+                double steps = terms[i] * per_step;
+                if (sum != 0) drift += (rint(steps) - steps) * step;
+                key ^= (uint64_t)e;
                 error = terms[i] == 0 ? 0 : sum < 0 ? -sum : sum;
             }
             table[key * SPREAD >> (64 - bits)] += error;
         }
         double found = 0;
         for (int64_t i = 0; i < places; i++) found += table[i] * table[i];
-        out[row] = found;
+        out[2 * row] = found;
+        out[2 * row + 1] = drift;
     }
     free(table);
     return 1;

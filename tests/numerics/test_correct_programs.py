@@ -46,6 +46,13 @@ class Distances(nn.Module):
         return torch.cdist(x, y)
 
 
+class Spreads(nn.Module):
+    """16-bit numbers lie on a lattice, so the squares of their deviations may share the rest that sums round."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.float().var(-1)
+
+
 class Around(nn.Module):
     """Circular padding takes memory and writes to all of it, part by part."""
 
@@ -69,6 +76,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
         (Spectrum(), (normal(4, 512),), "fp32"),
         (Alike(), (normal(4, 6).abs(),), "fp32"),
         (Counted(), (10 * normal(8, 64), normal(8, 64, seed=1).abs() + 0.1), "bf16"),
+        (Spreads(), (20 + normal(12, 600, seed=3),), "fp16"),
         (Distances(), (normal(1, 6, 64), normal(1, 5, 64, seed=1)), "fp16"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",

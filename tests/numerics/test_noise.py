@@ -867,7 +867,7 @@ def test_the_compiled_sum_of_repeated_errors_is_torchs(shape: tuple[int, int], m
         return [*map(in_order, rows), *map(torch.tensor, deviations)]
 
     compiled = both()
-    monkeypatch.setattr(law_module, "repeated", lambda *given: False)
+    monkeypatch.setattr(law_module, "errors_of_sums", lambda *given: False)
     for found, expected in zip(compiled, both(), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=0.0)
 
