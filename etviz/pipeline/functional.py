@@ -6,13 +6,14 @@ torch's schemas tell which values share their elements.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
 from etviz.graph.ir import Graph, Node, Ref, refs, renamed
-from etviz.graph.uses import item_of
+from etviz.graph.uses import Key, item_of
 from etviz.upstream.operators import operator_of, schema_of
 
 _SCATTERS: Final = {
@@ -49,6 +50,7 @@ class _State:
     views: dict[str, tuple[str, Node]] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     dtypes: dict[str, str] = field(default_factory=dict)
+    items: Counter[Key | None] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         metas = {placeholder.name: placeholder.meta for placeholder in self.graph.inputs}
@@ -56,6 +58,7 @@ class _State:
         self.dtypes = {name: meta.dtype for name, meta in metas.items() if meta is not None}
         self.last = {name: at for at, node in enumerate(self.graph.nodes) for name in node.reads()}
         buffers = (placeholder.name for placeholder in self.graph.inputs if placeholder.kind != "user")
+        self.items = Counter(map(item_of, self.graph.nodes))
         self.last |= dict.fromkeys((*refs(self.graph.outputs), *buffers), len(self.graph.nodes))
 
     def renamed(self, value: Any) -> Any:
@@ -77,7 +80,10 @@ class _State:
                 self.views[node.name] = written.name, Node(node.name, _ALIAS, (), {"self": written})
                 return
         self.nodes.append(now)
-        viewed = bound.get(_role(node.target, write=False)) if item_of(node) is None else node.args[0]
+        item = item_of(node)
+        viewed = node.args[0] if item is not None else bound.get(_role(node.target, write=False))
+        if item is not None and item[0] not in self.views and self.items[item] == 1:
+            return  # results of an operator that returns no views share nothing
         if isinstance(viewed, Ref) and (view := self._view(node, bound, viewed)) is not None:
             self.views[node.name] = viewed.name, view
 
