@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from etviz.analysis.tables import Tables
+    from etviz.explain.stages.against import Counterpart
 
-_NO_REFERENCE: Final = "There is no reference that could be run again, so there is nothing to attribute; see summary()"
 _MISMATCHED: Final = (
     "The output holds NaN or Inf where the reference does not, or the other way round. Shares are of the error of its "
     "other elements."
@@ -69,28 +69,33 @@ class Attributions:
     ) -> pd.DataFrame:
         """See `Inspection.attribution`; with `about`, a loss's description, the views show its shares."""
         tables = self._rows.tables
+        counterpart = tables.counterpart
         output, run = _choose(tables, output, run)
         if loss is not None and not about:
-            return _frame(_attribute(tables, output, run, loss, progress), tables, run)
+            return _frame(_attribute(tables, counterpart, output, run, loss, progress), tables, run)
         with self._lock:
             if tables.compared.replay is not self._replay:
                 self._replay, self._known = tables.compared.replay, {}
             key = about or output, run
             if key not in self._known:
-                self._known[key] = replace(_attribute(tables, output, run, loss, progress), about=about)
+                self._known[key] = replace(_attribute(tables, counterpart, output, run, loss, progress), about=about)
             self._last = key
             return _frame(self._known[key], tables, run)
 
 
-def _attribute(tables: Tables, output: int, run: int, loss: Loss | None, progress: Progress | None) -> Attribution:
-    replay = tables.compared.replay
-    if replay is None:
-        raise UsageError(_NO_REFERENCE)
+def _attribute(
+    tables: Tables, counterpart: Counterpart, output: int, run: int, loss: Loss | None, progress: Progress | None
+) -> Attribution:
     if progress is None:
         with tqdm(desc="attribution", leave=False, delay=1) as bar:
-            attribution = attribute(replay, run, output, loss, lambda done, total: _show(bar, done, total))
+            attribution = attribute(counterpart.replay, run, output, loss, lambda done, total: _show(bar, done, total))
     else:
-        attribution = attribute(replay, run, output, loss, progress)
+        attribution = attribute(counterpart.replay, run, output, loss, progress)
+    if counterpart.own is not None:
+        places = {(number, 0): place for place, number in counterpart.own.items()}
+        attribution.shares = {places[key]: share for key, share in attribution.shares.items() if key in places}
+        earlier = attribution.earlier.items()
+        attribution.earlier = {(key[0], *places[key[1:]]): share for key, share in earlier if key[1:] in places}
     if not attribution.shares and not tables.gaps:
         raise UsageError("attribution() needs values that the runtime logged, and none could be compared; see coverage")
     if not attribution.shares:
@@ -103,8 +108,6 @@ def _attribute(tables: Tables, output: int, run: int, loss: Loss | None, progres
 
 def _choose(tables: Tables, output: Any, run: Any) -> tuple[int, int]:
     runs = tables.compared.runs
-    if not runs or tables.compared.replay is None:
-        raise UsageError(_NO_REFERENCE)
     run = _index("run", run, len(runs))
     if not runs[run].comparison.reference_outputs:
         raise UsageError(

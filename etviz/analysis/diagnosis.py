@@ -67,7 +67,8 @@ def diagnose(
 ) -> dict[str, Any]:
     if isinstance(top, bool) or not isinstance(top, int) or top < 0:
         raise UsageError(f"top must be a number of rows, 0 or more, found {top!r}")
-    problem = _look_inside(analysis, timeout) if look_inside else ""
+    own = _has_own_model(analysis)
+    problem = _look_inside(analysis, timeout) if look_inside and not own else ""
     attribution = _attribution(analysis)
     decision, finding, digest = analysis.finder.decision(), analysis.finder.finding(), analysis.digest
     culprit = _culprit(decision, finding)
@@ -80,7 +81,7 @@ def diagnose(
             {suspect.run for suspect in decision.culprits if suspect.operator == culprit.operator}
         )
         about["proof"] = _proof(analysis, decision, culprit, beside)
-        about["inside"] = _inside(analysis, culprit, problem)
+        about["inside"] = None if own else _inside(analysis, culprit, problem)
     named = {suspect.row for suspect in beside}
     suspects = [suspect for suspect in _suspects(analysis, decision) if suspect["row"] not in named]
     return {
@@ -216,6 +217,12 @@ def _proof(analysis: Analysis, decision: Decision, culprit: Culprit, beside: Seq
     return {"message": message, "outputs": outputs}
 
 
+def _has_own_model(analysis: Analysis) -> bool:
+    """True if values are compared with another model's, which no delegate is a part of."""
+    reference = analysis.findings.reference
+    return reference is not None and reference.counterpart is not None
+
+
 def _inside(analysis: Analysis, culprit: Culprit, problem: str) -> dict[str, Any] | None:
     inner = analysis.zoomed(culprit.outer)
     if inner is None:
@@ -303,8 +310,10 @@ def _next(analysis: Analysis, about: dict[str, Any] | None, culprit: Culprit | N
     def add(text: str, python: str = "") -> None:
         steps.append({"text": text, "python": python})
 
-    tables = analysis.tables
-    if about is not None and culprit is not None:
+    tables, own = analysis.tables, _has_own_model(analysis)
+    if about is not None and own:
+        add("The program itself differs from the model that is the reference: compare their source there.")
+    elif about is not None and culprit is not None:
         inside = about["inside"]
         if advice := next((_ADVICE[fingerprint["name"]] for fingerprint in about["fingerprints"]), ""):
             add(advice)
@@ -323,7 +332,7 @@ def _next(analysis: Analysis, about: dict[str, Any] | None, culprit: Culprit | N
         add("Compute the error that each operator adds.", "inspection.compute_introduced()")
     elif not tables.introduced:
         add("The error that each operator adds needs the record (record=), or the .pte with its ETRecord.")
-    if analysis.quantization.known:
+    if analysis.quantization.known and analysis.is_quantized:
         add("Split the error into that of quantization and that of the backend.", "inspection.quantization()")
     if (tables.coverage["status"] == NOT_COMPARED).any():
         add("See which instructions were not compared, and why.", "inspection.coverage")

@@ -11,6 +11,8 @@ from etviz.comparison.final_outputs import outputs_frame
 from etviz.comparison.gap import NOT_COMPARED, WRONG, Gap
 from etviz.comparison.gap_tables import coverage_frame, gap_frame, rank
 from etviz.comparison.references import References
+from etviz.errors import UsageError
+from etviz.explain.stages.against import Counterpart
 from etviz.graph.ir import Graph
 from etviz.graph.labels import RowAddress, row_names
 from etviz.graph.uses import unused
@@ -45,6 +47,21 @@ class Tables:
     @property
     def graph(self) -> Graph:
         return self._findings.graph
+
+    @property
+    def counterpart(self) -> Counterpart:
+        """A `UsageError` if there is none."""
+        reference, replay = self._findings.reference, self.compared.replay
+        if reference is not None and reference.counterpart is None:
+            raise UsageError(
+                f"The outputs are compared with {reference.name}, whose operators can't be evaluated with this run's "
+                "values, so no share of that error is known; give a model as the reference, or none"
+            )
+        if replay is None:
+            raise UsageError(
+                "There is no reference that could run again, so no share of an error is known; see summary()"
+            )
+        return Counterpart(replay) if reference is None or reference.counterpart is None else reference.counterpart
 
     @cached_property
     def addresses(self) -> dict[str, int]:

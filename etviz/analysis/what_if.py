@@ -53,9 +53,7 @@ def what_if(rows: Rows, chosen: Any, insides: Mapping[Call, Findings], zooms: Zo
     from etviz.explain.counterfactual import counterfactual, outputs_inside
 
     places = list({place.number: place for place in map(rows.find, _listed(chosen))}.values())
-    compared = rows.tables.compared
-    if compared.replay is None:
-        raise UsageError("there is no reference that could run again, so there is no what-if; see summary()")
+    compared, counterpart = rows.tables.compared, rows.tables.counterpart
     if any(place.gap.pairing == "handles" for place in places):
         raise UsageError(
             "what_if needs the operators of each instruction, and these artifacts only tell groups of them; "
@@ -66,7 +64,11 @@ def what_if(rows: Rows, chosen: Any, insides: Mapping[Call, Findings], zooms: Zo
     for place in places:
         value = place.gap.instruction, place.gap.output
         if place.inside is None:
-            exact.setdefault(place.gap.run, set()).add(value)
+            exact.setdefault(place.gap.run, set()).add(counterpart.value(*value))
+        elif counterpart.own is not None:
+            raise UsageError(
+                "the reference is no form of the program: what_if takes rows of the program, not inner ones"
+            )
         else:
             exact.setdefault(place.inside[0], set())
             inner.setdefault(place.inside, set()).add(value)
@@ -80,7 +82,7 @@ def what_if(rows: Rows, chosen: Any, insides: Mapping[Call, Findings], zooms: Zo
     until = max(exact)
     while until + 1 < len(compared.runs) and compared.runs[until + 1].comparison.reference_outputs:
         until += 1
-    outputs = counterfactual(compared.replay, exact, instead, until)
+    outputs = counterfactual(counterpart.replay, exact, instead, until)
     runs = [compared.runs[number] for number in outputs]
     after = [
         run._replace(comparison=replace(run.comparison, runtime_outputs=given))

@@ -87,6 +87,39 @@ def test_a_fault_of_the_exported_program_is_found(
     ladder = found.ladder()
     differs = ladder[ladder["status"] == "differs"].iloc[0]
     assert (differs["operator"], differs["stage"], differs["against"]) == (name, "exported", "reference")
+    proof = found.what_if(first)
+    with torch.no_grad():
+        assert float((proof.outputs[0] - right(*INPUTS)).abs().max()) < 1e-5
+    assert proof.after["matches"].all()
+    shares = found.attribution()
+    assert shares.attrs["sum"] == pytest.approx(1, abs=0.05)
+    assert shares.loc[first.name, "share"] == pytest.approx(1, abs=0.05)
+    said = found.diagnosis()
+    assert said["culprit"]["inside"] is None
+    assert [step["text"] for step in said["next"]][-1].startswith("The program itself differs from the model")
+
+
+class Router(nn.Module):
+    """Of two results of one operator the first is overwritten, and the second is read after that."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.factor, self.gate, self.experts = factor, nn.Linear(8, 8), nn.Parameter(torch.randn(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        share, expert = torch.topk(torch.softmax(self.gate(x), -1), 3)
+        share /= share.sum(-1, keepdim=True)
+        return share * self.factor * self.experts[expert]
+
+
+def test_one_of_several_results_is_overwritten() -> None:
+    inputs = (torch.randn(5, 8, generator=torch.Generator().manual_seed(0)),)
+    run = etviz.debug(Router(1.0), inputs)
+    assert run.against(Router(1.0)).outputs["matches"].all()
+    first = run.against(Router(1.1)).first_divergence
+    assert first is not None
+    assert first["reference_ops"] == "mul"
 
 
 @pytest.mark.parametrize("isolation", ["never", "always"])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from etviz.comparison.gap import COMPARED, MISMATCH, ExecutionGaps, Gap, Run
@@ -18,6 +18,24 @@ _ALIASES: Final = {"exported_program": EXPORTED, "edge_dialect_exported_program"
 _UNKNOWN: Final = "it is no operator of the exported program, or lies on an unknown grid"
 
 
+@dataclass(frozen=True, slots=True)
+class Counterpart:
+    """The operators that compute what the outputs are compared with.
+
+    `own` has their instructions by the program's ``(instruction, output)``, None if they are the program's own.
+    """
+
+    replay: Replay
+    own: Mapping[tuple[int, int], int] | None = None
+
+    def value(self, instruction: int, output: int) -> tuple[int, int]:
+        if self.own is None:
+            return instruction, output
+        if (instruction, output) not in self.own:
+            raise UsageError(f"the reference has no operator for output {output} of instruction {instruction}")
+        return self.own[instruction, output], 0
+
+
 class OtherRun:
     """The values of another run of the same program; a `UsageError` if no value has a partner there.
 
@@ -25,6 +43,7 @@ class OtherRun:
     """
 
     notes: tuple[str, ...] = ()
+    counterpart: Counterpart | None = None
 
     def __init__(self, runs: Sequence[Run], name: str) -> None:
         self.name, self._runs = name, [run.comparison for run in runs]
@@ -101,6 +120,7 @@ class OtherReference:
             raise StageError(f"the stage {known} can't be evaluated: {problem}")
 
     notes: tuple[str, ...] = ()
+    counterpart: Counterpart | None = None
 
     def rungs(self, run: int) -> list[Stage]:
         return []

@@ -24,10 +24,10 @@ from etviz.comparison.measurement import as_tensor, why_not_comparable
 from etviz.errors import UsageError
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.operator_rules import OperatorError
-from etviz.evaluation.replay import Replay, question
+from etviz.evaluation.replay import Execution, Replay, question
 from etviz.evaluation.spill import SpillFile
 from etviz.explain.given_values import GivenValues
-from etviz.explain.stages.against import OtherReference, without_reference
+from etviz.explain.stages.against import Counterpart, OtherReference, without_reference
 from etviz.explain.stages.alignment import Side, align, left_out, put_in_between
 from etviz.explain.stages.ladder import agree
 from etviz.explain.stages.stages import EXPORTED, LOWERED, NO_PARTNER, QUANTIZED, ProgramForm, Stage, StageError, Stages
@@ -205,6 +205,7 @@ class OwnModel:
         }
         self._engine, self._replay = Stages(replay), replay
         self.paired = paired(replay, graph, digests)
+        self.counterpart: Counterpart | None = None
 
     @_naming_reference()
     def of_runs(self, runs: Sequence[Run]) -> tuple[Run, ...]:
@@ -215,12 +216,13 @@ class OwnModel:
         for node in operators(graph.nodes):
             node.instruction = numbers.get(node.name, -1) if len(node.outputs) == 1 else -1
         fresh = partial(Evaluator, graph, self._constants)
-        lanes, comparisons = InLanes(fresh(), measured=True), []
+        lanes, comparisons, executions = InLanes(fresh(), measured=True), [], []
         inputs = [execution.inputs for execution in self._replay.executions]
         with SpillFile() as file:
             for run, compared in enumerate(runs):
                 values = {at: [logged[run][name]] for at, name in enumerate(names) if name in logged[run]}
                 log = GivenValues(values, self._replay.executions[run].log.outputs())
+                executions.append(Execution(inputs[run], log))
                 compare = partial(
                     compare_together,
                     logs=[log],
@@ -234,6 +236,13 @@ class OwnModel:
                 comparisons += lanes.compare(run, inputs[run], compare)
                 lanes.settle(comparisons[-1])
             judge_totals(comparisons, inputs, fresh)
+        own = {
+            place: names.index(operator)
+            for compared in runs
+            for operator, place in self._first(compared.comparison).items()
+            if operator in names
+        }
+        self.counterpart = Counterpart(Replay(fresh, executions), own)
         pairs = zip(runs, comparisons, strict=True)
         return tuple(item._replace(comparison=self._joined(item.comparison, gaps, names)) for item, gaps in pairs)
 
@@ -275,14 +284,22 @@ class OwnModel:
 
     def _joined(self, before: ExecutionGaps, compared: ExecutionGaps, names: Sequence[str]) -> ExecutionGaps:
         known = {names[gap.instruction]: gap for gap in compared.gaps}
-        gaps = [self._gap(gap, known, judged=before.judged) for gap in before.gaps]
+        first = self._first(before)
+        gaps = [self._gap(gap, known, first, judged=before.judged) for gap in before.gaps]
         changed = replace(before, gaps=gaps)
         if before.judged:
             changed.reference_outputs, changed.output_noise = compared.reference_outputs, compared.output_noise
             changed.output_imposed, changed.grows_at = compared.output_imposed, []
         return changed
 
-    def _gap(self, gap: Gap, known: Mapping[str, Gap], *, judged: bool) -> Gap:
+    def _first(self, comparison: ExecutionGaps) -> dict[str, tuple[int, int]]:
+        """By operator the first instruction, with the output, that has its value: others pass it on."""
+        first: dict[str, tuple[int, int]] = {}
+        for gap in comparison.gaps:
+            first.setdefault((self._engine.runtime_value(gap) or ("",))[0], (gap.instruction, gap.output))
+        return first
+
+    def _gap(self, gap: Gap, known: Mapping[str, Gap], first: Mapping[str, tuple[int, int]], *, judged: bool) -> Gap:
         operator = (self._engine.runtime_value(gap) or ("",))[0]
         compared = known.get(operator)
         if compared is None:
@@ -294,6 +311,9 @@ class OwnModel:
             told = f"only the reference has {_listed(self.paired.lacking[operator])} behind it; {told}".rstrip("; ")
         place = {"instruction": gap.instruction, "output": gap.output, "node": gap.node, "source": gap.source}
         changed = replace(compared, **place, pairing=gap.pairing, rounds=gap.rounds, note=told, operators=gap.operators)
+        if first[operator] != (gap.instruction, gap.output):
+            changed.forget_introduced()
+            changed.introduced_problem = f"instruction {first[operator][0]} has this value too"
         if not judged:
             changed.forget_total(gap.unpaired)
         return changed
@@ -316,6 +336,7 @@ class OwnOutputs:
 
     name = REFERENCE
     notes = ()
+    counterpart = None
 
     def __init__(self, given: Sequence[Any]) -> None:
         several = [outputs if isinstance(outputs, (list, tuple)) else [outputs] for outputs in given]
