@@ -12,9 +12,9 @@ import pytest
 from etviz.analysis.analysis import Analysis
 from etviz.analysis.profile import Profile, spans
 from etviz.errors import UsageError
-from etviz.view.payload.program_payload import build_payload, table_rows
 from etviz.view.pages.report_page import report_page
 from etviz.view.payload import timeline
+from etviz.view.payload.program_payload import build_payload, table_rows
 from etviz.view.payload.timeline import KINDS, OWN_CLOCK, build_timeline
 from tests.programs import Executed
 from tests.view.test_payload import decode, texts
