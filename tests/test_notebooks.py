@@ -14,6 +14,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from IPython.core.formatters import DisplayFormatter
 from nbclient import NotebookClient
 
 import etviz
@@ -68,7 +69,7 @@ def test_cells_of_the_first_one(
         exec(compile(ast.Module(statements, []), NOTEBOOKS[0].name, "exec"), known)
         if isinstance(last, ast.Expr):
             shown = eval(compile(ast.Expression(last.value), NOTEBOOKS[0].name, "eval"), known)
-            kinds |= {*shown._repr_mimebundle_()[0]} if isinstance(shown, etviz.Inspection) else set()
+            kinds |= {*DisplayFormatter().format(shown)[0]}
     assert WIDGET in kinds
     assert "Compared: " in capsys.readouterr().out
 
