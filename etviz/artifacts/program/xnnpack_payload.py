@@ -233,7 +233,7 @@ def _writable(value: Any) -> Any:
         return {name: _writable(item) for name, item in value.items() if item is not None}
     if isinstance(value, (list, tuple)):
         return [_writable(item) for item in value]
-    return str(value) if isinstance(value, float) and math.isinf(value) else value
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @dataclass(frozen=True, slots=True)
