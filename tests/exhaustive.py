@@ -382,6 +382,11 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     "tests/pipeline/test_recipe.py": {
         "test_one_recipe_for_every_question": "tests/pipeline/test_recipe.py::test_a_name_is_a_recipe_of_many_runs",
     },
+    "tests/pipeline/test_worker.py": {
+        "test_a_zoom_in_an_ascii_locale": (
+            "tests/pipeline/test_worker.py::test_a_child_reads_files_as_utf8_in_an_ascii_locale"
+        ),
+    },
     "tests/test_hostile.py": {
         "test_an_operator_that_ends_the_process": (
             "tests/test_hostile.py::test_tokens_of_a_program_that_ends_the_process"

@@ -22,7 +22,7 @@ Look = Callable[[bytes, Mapping[str, bytes]], object]
 
 def schema() -> str:
     """The flatbuffer schema of a payload; raises `FileNotFoundError` if it is missing here."""
-    return package_file(_SCHEMA).read_text()
+    return package_file(_SCHEMA).read_text("utf-8")
 
 
 def parts(payload: memoryview) -> tuple[memoryview, memoryview]:

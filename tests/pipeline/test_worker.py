@@ -391,20 +391,34 @@ def test_memory_that_is_spared() -> None:
     assert ended.stdout == "refused\n"
 
 
+ASCII_ONLY = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+def test_a_child_reads_files_as_utf8_in_an_ascii_locale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = '{"encoding": open(os.devnull).encoding}'
+    (tmp_path / "reading_child.py").write_text(CHILD.replace('{"pid": os.getpid()}', told))
+    for name, value in (ASCII_ONLY | {"PYTHONPATH": str(tmp_path)}).items():
+        monkeypatch.setenv(name, value)
+    worker = Worker("reading_child")
+    assert worker.run({"work": "pid"}, 30)["encoding"].lower() == "utf-8"
+    worker.stop()
+
+
 def test_a_zoom_in_an_ascii_locale(executed: Callable[[str], Executed]) -> None:
-    """ExecuTorch reads its files in the encoding of the locale, and etviz's child does not let it."""
+    """ExecuTorch, which lowers here, reads its files in the encoding of the locale: etviz's child does not let it."""
     code = """
     import locale, sys, etviz
+    from etviz.pipeline.interpreters import INTERPRETERS
+    INTERPRETERS.clear()
     inspection = etviz.load(sys.argv[1])
     row = inspection.gaps.index[inspection.gaps["kind"] == "delegate"][0]
     print(locale.getpreferredencoding(), len(inspection.zoom(int(row)).gaps))
     """
-    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TQDM_DISABLE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), str(executed("residual_cnn").folder)],
         capture_output=True,
         check=False,
-        env=os.environ | ascii_only,
+        env=os.environ | ASCII_ONLY | {"TQDM_DISABLE": "1"},
         text=True,
         encoding="utf-8",
         errors="replace",
