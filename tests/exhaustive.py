@@ -112,6 +112,7 @@ KEPT: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "tests/language/test_programs.py": {
+        "test_a_wrong_slot_of_a_cache_that_nothing_logs_is_named": ("derived",),
         "test_values_are_compared_and_nothing_is_blamed": (
             *("exact-custom", "derived-custom", "handles-custom", "derived-quantized_cache"),
         ),
@@ -366,9 +367,6 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "test_events_may_name_their_namespace": (
             "tests/language/test_programs.py::test_values_are_compared_and_nothing_is_blamed[exact-custom]"
         ),
-        "test_a_wrong_slot_of_a_cache_that_nothing_logs_is_named": (
-            "tests/decoding/test_cache.py::test_the_first_fault_is_the_step_that_wrote_it"
-        ),
         "test_packed_weights_are_recognized": ("tests/decoding/test_steps.py::test_noise_explains_a_correct_program"),
         "test_a_float_model_with_a_cache_is_the_reference_of_its_quantized_program": (
             "tests/decoding/test_steps.py::test_the_reference_is_the_model"
@@ -468,9 +466,6 @@ ONLY_THERE = {
     "tests/fuzz/test_operators.py::test_no_arguments_end_the_process": "random arguments for every operator",
     "tests/language/test_methods.py::test_an_error_of_the_picture_is_followed_into_the_text": (
         "three methods, as of LLaVA, with pictures and texts of other lengths"
-    ),
-    "tests/language/test_programs.py::test_a_wrong_slot_of_a_cache_that_nothing_logs_is_named": (
-        "scales of a quantized cache, which nothing logs"
     ),
     "tests/language/test_programs.py::test_a_float_model_with_a_cache_is_the_reference_of_its_quantized_program": (
         "quantization of a model with a cache"
