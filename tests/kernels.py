@@ -58,7 +58,7 @@ def ask(address: str, *argv: str) -> None:
 
 def serve(door: int, lowers: int) -> None:
     """Import, then fork a kernel for everyone who asks."""
-    for name in ("torch", "executorch.runtime", "matplotlib.pyplot", "pandas"):
+    for name in ("torch", "matplotlib.pyplot", "pandas"):
         importlib.import_module(name)
     if lowers:
         _lower()

@@ -80,7 +80,9 @@ def test_runs(path: Path, kernels: Kernels, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("JUPYTER_PATH", os.pathsep.join([str(kernels.path), str(Path(sys.prefix) / "share/jupyter")]))
     monkeypatch.setenv("TQDM_DISABLE", "1")
     notebook: Any = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=TIMEOUT, resources={"metadata": {"path": str(tmp_path)}})
+    client = NotebookClient(
+        notebook, timeout=TIMEOUT, startup_timeout=TIMEOUT, resources={"metadata": {"path": str(tmp_path)}}
+    )
     client.execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     kinds = {kind for output in outputs for kind in output.get("data", {})}
