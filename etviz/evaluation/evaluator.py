@@ -69,7 +69,8 @@ class Scope:
 class Again:
     """Computes a node on the same arguments with another rounding.
 
-    `perturbed` has its values in the evaluator's perturbed lanes, if these have the same arguments.
+    `perturbed` has its values in the evaluator's perturbed lanes, if these have the same arguments; `shown` their
+    differences, if these were measured before.
     """
 
     evaluator: Evaluator
@@ -78,6 +79,7 @@ class Again:
     args: Any
     kwargs: Any
     perturbed: Any = None
+    shown: Sequence[Any] = ()
 
     def __call__(self, rounding: Perturbation | None) -> Any:
         return self.evaluator.again(self.graph, self.node, self.args, self.kwargs, rounding)
@@ -483,7 +485,7 @@ class Evaluator(GraphInterpreter):
             return value
         value.local = reference if logged is None or (unset := _unset(node, reference, logged)) is None else unset
         moved = (scope.perturbed or {}).get(node.name) if self.is_unmoved(node, scope) else None
-        value.again = Again(self, graph, node, args, kwargs, moved)
+        value.again = Again(self, graph, node, args, kwargs, moved, self.shown_before.get(node.name, ()))
         if all(local[name] is env[name] for name in self.reads(node)):
             self._know_noise(graph, node, args, kwargs, value)
             return value

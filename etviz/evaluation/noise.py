@@ -407,8 +407,8 @@ def _shown(again: Again, values: Sequence[Any]) -> list[tuple[Spread, Spread]]:
         shown = known.shown(again.perturbed, values)
         if known.number >= PASSES or all(first.samples >= ENOUGH for first, _ in shown):
             return shown
-    elif shown := known.shown_before.get(again.node.name):
-        return list(shown)
+    elif again.shown:
+        return list(again.shown)
     lanes = _lanes_of(again, values)
     return lanes.shown(lanes.results_again(again.args), values) if lanes is not None else []
 
