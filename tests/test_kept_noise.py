@@ -97,14 +97,14 @@ def test_small_programs_keep_nothing(executed: Make, kept: Path, monkeypatch: py
     assert not kept.exists()
 
 
-class Turned(nn.Sequential):
-    """Reads its input the other way round, which XNNPACK does not: the delegate's argument is a logged value."""
+class Halved(nn.Sequential):
+    """Reads each second row, which XNNPACK does not: the delegate's argument is a logged value."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x.flip(2))
+        return super().forward(x[:, :, ::2])
 
 
-@pytest.mark.parametrize("kind", [nn.Sequential, Turned])
+@pytest.mark.parametrize("kind", [nn.Sequential, Halved])
 def test_a_delegate_of_the_inputs_has_the_same_noise(
     shelf: Shelf, kept: Path, in_lanes: list[str], kind: type[nn.Sequential]
 ) -> None:
@@ -113,7 +113,7 @@ def test_a_delegate_of_the_inputs_has_the_same_noise(
     def made(folder: Path) -> None:
         torch.manual_seed(0)
         layers = [layer for _ in range(4) for layer in (nn.Conv2d(8, 8, 3, padding=1), nn.Hardswish())]
-        etviz.debug(kind(*layers), (torch.randn(1, 8, 16, 16),), partitioner=[XnnpackPartitioner()], workdir=folder)
+        etviz.debug(kind(*layers), (torch.randn(1, 8, 32, 16),), partitioner=[XnnpackPartitioner()], workdir=folder)
 
     folder = shelf.folder(f"kept-noise-{kind.__name__}", made)
     files: dict[str, Any] = {kind: folder / name for kind, name in FILES.items() if kind != "timing"}
@@ -122,7 +122,7 @@ def test_a_delegate_of_the_inputs_has_the_same_noise(
     before = etviz.load(dump, **files).gaps
     last = before.iloc[-1]
     assert last["kind"] == "delegate"
-    assert (last["introduced_noise"] == last["noise"] > 0) == (kind is not Turned)
+    assert (last["introduced_noise"] == last["noise"] > 0) == (kind is not Halved)
     in_lanes.clear()
     pd.testing.assert_frame_equal(etviz.load(dump, **files).gaps, before, check_exact=True)
     assert not in_lanes
