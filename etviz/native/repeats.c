@@ -32,7 +32,8 @@ static inline double power(int64_t e) {
  * places. With a `unit` an error is the size of the sum up to a term other than 0, and terms that are equal while the sum
  * keeps its exponent are a group; else an error is the term, and equal ones are a group. The second is what the terms
  * change together, if each is rounded to the spacing `unit` of numbers at that sum. Returns 0 without memory. */
-EXPORTED int etviz_errors_of_sums(const double *terms, int64_t rows, int64_t count, int bits, double unit, double *out) {
+EACH_TARGET
+static int errors_of_sums(const double *terms, int64_t rows, int64_t count, int bits, double unit, double *out) {
     int64_t places = (int64_t)1 << bits;
     double *table = malloc((size_t)places * sizeof *table);
     if (!table) return 0;
@@ -66,4 +67,8 @@ EXPORTED int etviz_errors_of_sums(const double *terms, int64_t rows, int64_t cou
     }
     free(table);
     return 1;
+}
+
+EXPORTED int etviz_errors_of_sums(const double *terms, int64_t rows, int64_t count, int bits, double unit, double *out) {
+    return errors_of_sums(terms, rows, count, bits, unit, out);
 }
