@@ -22,6 +22,7 @@ from etviz.errors import EtvizError
 from etviz.evaluation.noise import Samples
 from etviz.evaluation.threads import is_small
 from etviz.tensors.digest import digest
+from etviz.upstream.libraries import is_users
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,12 +37,15 @@ _PROGRAM: Final = ("pte", "etrecord", "record")
 
 
 class KeptNoise:
-    """What one program's noise was on some inputs; `graph` is the reference's."""
+    """What one program's noise was on some inputs; `graph` is the reference's, without operators of the user's."""
 
     def __init__(self, paired: Paired, graph: Graph) -> None:
-        self._files = [path for kind, path in paired.artifacts.named.items() if kind in _PROGRAM]
+        named = paired.artifacts.named
+        self._files = [path for kind, path in named.items() if kind in _PROGRAM]
         self._names = [(node.name, node.target, node.instruction) for node in graph.walk()]
-        self._is_kept = paired.own_operators is None and not (is_small(graph) or paired.turns or paired.forgotten)
+        whole = ("etrecord" in named or "record" in named) and not (paired.turns or paired.forgotten)
+        users = paired.own_operators is not None or any(is_users(target) for _, target, _ in self._names)
+        self._is_kept = whole and not users and not is_small(graph)
 
     def of(self, inputs: Sequence[Any]) -> Samples | None:
         """None if it is not known."""
@@ -60,7 +64,7 @@ class KeptNoise:
             write_file(place, "noise", orjson.dumps(samples.told()))
             for old in sorted(place.parent.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)[:-_MOST]:
                 old.unlink(missing_ok=True)
-        except (OSError, RuntimeError, EtvizError) as error:
+        except (OSError, RuntimeError, TypeError, EtvizError) as error:
             logger.debug("the noise can't be kept: %s", error)
 
     def _place(self, inputs: Sequence[Any]) -> Path:
