@@ -663,17 +663,14 @@ def _of_block(
         getattr(a, "shape", None) != getattr(b, "shape", None) for a, b in zip(exact, values, strict=True)
     ):
         return plain
-    differing = [
-        a != b if size is not None and b.dtype != torch.float64 else None
-        for a, b, size in zip(exact, values, plain, strict=True)
-    ]
-    rounded = [elements.any() for elements in differing if elements is not None]
+    rounding = [size is not None and b.dtype != torch.float64 for b, size in zip(values, plain, strict=True)]
+    rounded = [_differ(a, b) for a, b, rounds in zip(exact, values, rounding, strict=True) if rounds]
     if rounded and not inexact and not any(map(_is_true, rounded)):
         return [None] * len(values)
     name = target.partition(".")[2].partition(".")[0]
     if name in _ARITHMETIC:
-        pairs = zip(plain, differing, strict=True)
-        plain = [size if size is None or where is None else size.mul_(where) for size, where in pairs]
+        each = zip(plain, exact, values, rounding, strict=True)
+        plain = [size.mul_(a != b) if size is not None and rounds else size for size, a, b, rounds in each]
         return _with_own(plain, exact, values) if name in _STEPPED or "_mode" in target else plain
     if name == "gelu" and plain[0] is not None:
         of_erf = exact[0] - (wide[0] if wide else named["self"]) / 2
@@ -704,6 +701,12 @@ def _with_own(each: Sizes, exact: Sequence[Any], values: Sequence[Any]) -> Sizes
             error = ((a - b).abs() / half).to(size.dtype)
             larger[place] = torch.maximum(size, torch.nan_to_num(error, 0.0, 0.0, 0.0))
     return larger
+
+
+def _differ(exact: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    if has_further_axis(exact) or has_further_axis(value):
+        return (exact != value).any()
+    return torch.tensor(not torch.equal(_doubled(exact), _doubled(value)))  # most often the first ones tell
 
 
 def _is_true(value: torch.Tensor) -> bool:
