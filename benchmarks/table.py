@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _WIDTH: Final = 150
-_KEPT: Final = "files → gap table of a program that was loaded before, with the same inputs"
+_KEPT: Final = {
+    "kept_": "files → gap table of a program that was loaded before, with the same inputs",
+    "kept_whole_": "… and introduced gaps, of a program that was loaded before",
+}
 _WAYS: Final = {"record": "with the record", "derived": "from .pte and ETRecord", "etrecord": "from the ETRecord alone"}
 
 
@@ -116,9 +119,10 @@ def _rows_of(item: Measured, upstream: Samples, eager: Samples) -> list[Row]:
         forwards = _forwards(etviz, eager, "whole_")
         what = "… and introduced gaps, which upstream does not have"
         table.insert(1, Row(name, what, "–", _number(whole, "s"), forwards=forwards))
-        for at, (part, what) in enumerate((("kept_", _KEPT), ("kept_whole_", "… and introduced gaps, loaded before"))):
-            seconds = _number(etviz.median(f"{part}seconds"), "s")
-            table.insert(2 + at, Row(name, what, "–", seconds, forwards=_forwards(etviz, eager, part)))
+        table[2:2] = [
+            Row(name, what, "–", _number(etviz.median(f"{part}seconds"), "s"), forwards=_forwards(etviz, eager, part))
+            for part, what in _KEPT.items()
+        ]
     if upstream.first("again") is not None:
         table.append(_seconds(name, "one more metric", upstream, etviz, "again"))
     counts = etviz.first("compared") or [0, 0]
