@@ -92,7 +92,7 @@ def main(which: str = "") -> None:
             return None
     os.environ["ETVIZ_LOOK_INSIDE"] = "auto"  # the tests' own setting is to leave it
     with tempfile.TemporaryDirectory(prefix="etviz-pictures-") as scratch:
-        kernels = Kernels(Path(scratch))
+        kernels = Kernels(Path(scratch), lowers=False)
         server = JupyterServer(Path(scratch) / "jupyter", kernels)
         try:
             folder = server.root / "etviz-demo"

@@ -319,7 +319,7 @@ class Spread:
     def of_told(cls, told: list[Any]) -> Spread:
         spread = cls()
         spread._by_lane, spread._count, spread._size = [*map(float, told[0])], told[1], told[2]
-        spread._each = [torch.tensor(each, dtype=torch.float64) for each in told[3]]
+        spread._each = [np.asarray(each, np.float64) for each in told[3]]
         return spread
 
     @property
