@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -41,7 +42,7 @@ class InLanes:
     def __init__(self, evaluator: Evaluator, *, measured: bool, kept: Kept | None = None) -> None:
         self._kept = kept if evaluator.independent else None
         self._plain, self._samples, self._given = evaluator, Samples(), ()
-        self._earlier = EarlierNoise()
+        self._earlier, self._told = EarlierNoise(), dict[int, Samples]()
         self._go_on_with(first_lanes(evaluator) if measured else evaluator)
 
     def _go_on_with(self, evaluator: Evaluator) -> None:
@@ -58,7 +59,10 @@ class InLanes:
 
     def look_ahead(self, run: int, calls: Sequence[Sequence[Any]]) -> None:
         """Evaluate the execution `run` and those after it, whose inputs are `calls`, as far as there is room."""
-        self._series.look_ahead(run, calls[: self._earlier.lacking])
+        calls = calls[: self._earlier.lacking]
+        told = [Samples(growth=Growth()) for _ in calls] if isinstance(self.evaluator, Lanes) else []
+        if self._series.look_ahead(run, calls, told):
+            self._told = dict(enumerate(told, run))
 
     def compare(self, run: int, inputs: Sequence[Any], compare: Compare) -> list[ExecutionGaps]:
         """`compare` compares the executions from `run` on that have these `inputs`, by the evaluator that it gets."""
@@ -72,7 +76,8 @@ class InLanes:
             self._samples, self._given = known, inputs
             comparisons = self._beside(compare)
         else:
-            before, self._samples, self._given = lanes.states, Samples(growth=Growth()), inputs
+            samples = copy(self._told[run]) if lanes.known else Samples(growth=Growth())
+            before, self._samples, self._given = lanes.states, samples, inputs
             try:
                 comparisons = self._samples.run(lanes, partial(compare, lanes))
             except EtvizError:  # perhaps only in the perturbed lanes, or as memory lacks for these

@@ -13,6 +13,7 @@ all lanes if a backend chooses the grid at run time.
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import math
@@ -599,9 +600,12 @@ class Lanes(Evaluator):
         """One node in all lanes; a delegate with branches is evaluated lane by lane."""
         if scope.perturbed is None:
             return super().reference(graph, node, scope, args, kwargs)
-        if self.known and graph is self.graph:
-            value, perturbed = (values[node.name] for values in self.known)
-        elif node.target == "delegate" and all(operator.target not in CONTROL for operator in graph.inside(node).nodes):
+        if self.known and graph is self.graph:  # whoever listens was told
+            value, others = self.known
+            if node.name in others:
+                scope.perturbed[node.name] = others[node.name]
+            return value[node.name]
+        if node.target == "delegate" and all(operator.target not in CONTROL for operator in graph.inside(node).nodes):
             value, perturbed = self._inside(graph.inside(node), node, scope.perturbed, args)
         else:
             value, perturbed = self._in_lanes(graph, node, scope, scope.perturbed, args, kwargs)
@@ -819,6 +823,10 @@ class Growth:
         return (node, factor) if node is not None else None
 
 
+def _two_spreads() -> tuple[Spread, Spread]:
+    return Spread(), Spread()
+
+
 class Samples:
     """Differences of perturbed values to the plain ones in one execution: by node and output, and of its outputs.
 
@@ -828,14 +836,14 @@ class Samples:
 
     def __init__(self, names: Collection[str] | None = None, growth: Growth | None = None) -> None:
         self.names, self.growth = names, growth
-        self.values: dict[tuple[str, int], tuple[Spread, Spread]] = defaultdict(lambda: (Spread(), Spread()))
+        self.values: dict[tuple[str, int], tuple[Spread, Spread]] = defaultdict(_two_spreads)
         self.outputs: list[tuple[Spread, Spread]] = []
         self.unmoved: set[str] = set()
         self.lanes = 0
 
     def run(self, lanes: Lanes, run: Callable[[], Any]) -> Any:
         """Collect what `lanes` show while they `run`; returns what it returns."""
-        lanes.seen = partial(self._see, lanes)
+        lanes.seen = partial(self.see, lanes)
         try:
             result = run()
         finally:
@@ -861,17 +869,24 @@ class Samples:
         few = self.lanes < PASSES
         return {name: all_ for name, all_ in shown.items() if not (few and any(a.samples < ENOUGH for a, _ in all_))}
 
-    def _see(self, lanes: Lanes, node: Node, value: Any, perturbed: Any) -> None:
-        wanted, told = self.names is None or node.name in self.names, self.growth if not self.lanes else None
-        if not wanted and told is None:
+    def wants(self, node: Node) -> bool:
+        return self.names is None or node.name in self.names or (self.growth is not None and not self.lanes)
+
+    def see(self, lanes: Lanes, node: Node, value: Any, perturbed: Any) -> None:
+        if not self.wants(node):
             return
-        values = flat_values(value)
+        values, told = flat_values(value), self.growth if not self.lanes else None
         both = self._of_source(node)
         if both is None:
+            wanted = self.names is None or node.name in self.names
             both = [self.values[node.name, at] if wanted else (Spread(), Spread()) for at in range(len(values))]
             lanes.show(both, perturbed, values)
         if told is not None:
             told.see(node, value, [rounding for rounding, _ in both])
+
+    def snapshot(self) -> dict[tuple[str, int], tuple[Spread, Spread]]:
+        """The values of now."""
+        return copy.deepcopy(self.values)
 
     def _of_source(self, node: Node) -> list[tuple[Spread, Spread]] | None:
         item = item_of(node)
@@ -964,10 +979,11 @@ def total_noise(
         series, how = Series(lanes), run_first if not at else None
         for run, name in names:
             by_run[run].add(name)
+        for run, of_run in enumerate(of_runs):
+            of_run.names = by_run[run]
         for run, given in enumerate(inputs):
-            series.look_ahead(run, inputs[run:])
+            series.look_ahead(run, inputs[run:], of_runs[run:])
             lanes.known = series.known(run, given)
-            of_runs[run].names = by_run[run]
             of_runs[run].run(lanes, partial(how, lanes, run) if how is not None else partial(lanes.run, given))
         for key, error in (errors or {}).items():
             if key not in settled and (noise := of_runs[key[0]].explained(key[1:], error)) is not None:

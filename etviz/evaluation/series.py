@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from etviz.evaluation.evaluator import Evaluator
+    from etviz.evaluation.noise import Lanes, Samples
     from etviz.evaluation.several import Axis
 
 logger = logging.getLogger(__name__)
@@ -81,6 +82,9 @@ class InCall:
 
     def __getitem__(self, name: str) -> Any:
         return in_call(self.env[name], self.call)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.env
 
 
 def _differs(value: Any) -> bool:
@@ -146,8 +150,10 @@ class Series:
         self._plans: dict[int, list[_Group]] = {}
         self._batched: dict[int, tuple[Node, Node | None]] = {}
         self._known: dict[int, tuple[Sequence[Any], list[InCall]]] = {}
+        self._told: Sequence[Samples] = ()
         inputs = {placeholder.target: placeholder.name for placeholder in self._graph.inputs if placeholder.target}
         self._ends = {inputs[key]: name for key, name in self._graph.mutations.items() if key in inputs}
+        self._needed = {*self._ends.values()}
 
     def run(self, calls: Sequence[Sequence[Any]]) -> Iterator[list[Any]]:
         """The outputs of each call, as `Evaluator.run` gives them without a replay; raises what it raises."""
@@ -175,32 +181,46 @@ class Series:
         kinds = [_kind(inputs) for inputs in waiting[: max(1, _TOGETHER // evaluator.limits.peak)]]
         return next((at for at, kind in enumerate(kinds) if kind != kinds[0]), len(kinds))
 
-    def look_ahead(self, number: int, calls: Sequence[Sequence[Any]]) -> None:
-        """Evaluate the call `number` of a program with a state, the first of `calls`, with as many as have room."""
-        if number not in self._known and self.evaluator.keeps_state:
-            self._known = {number + at: item for at, item in enumerate(zip(calls, self._ahead(calls), strict=False))}
+    def look_ahead(self, number: int, calls: Sequence[Sequence[Any]], told: Sequence[Samples] = ()) -> bool:
+        """Evaluate the call `number` of a program with a state, the first of `calls`, with as many as have room.
+
+        `told`, one for each call, see its perturbed values. True if calls were evaluated.
+        """
+        if number in self._known or not self.evaluator.keeps_state:
+            return False
+        self._known = {number + at: item for at, item in enumerate(zip(calls, self._ahead(calls, told), strict=False))}
+        return bool(self._known)
 
     def known(self, number: int, inputs: Sequence[Any]) -> list[InCall]:
-        """Its plain and perturbed values; empty if it, or an earlier call, had other inputs than were looked at."""
+        """Its plain values and the perturbed ones that are left; empty if a call so far had other inputs."""
         given, values = self._known.get(number, ((), []))
         if values and not all(a is b for a, b in zip(given, inputs, strict=True)):
             self._known, values = {}, []
         return values
 
-    def _ahead(self, calls: Sequence[Sequence[Any]]) -> list[list[InCall]]:
+    def _ahead(self, calls: Sequence[Sequence[Any]], told: Sequence[Samples]) -> list[list[InCall]]:
         """None where they don't go together."""
-        nodes = (node for node in self._graph.nodes if not gives_number(node))
-        sizes = [elements(meta) for node in nodes for meta in node.outputs]
-        total = sum(size or 0 for size in sizes) * _BYTES * (1 + getattr(self.evaluator, "lanes", 0))
-        count = min(self._count(calls), _TOGETHER // max(1, total))
-        if count < 2 or None in sizes:
+        nodes, lanes = (
+            (node for node in self._graph.nodes if not gives_number(node)),
+            getattr(self.evaluator, "lanes", 0),
+        )
+        sizes = [(1 + lanes * (node.name in self._needed), elements(meta)) for node in nodes for meta in node.outputs]
+        kept = sum(times * (size or 0) for times, size in sizes) * _BYTES
+        count = min(self._count(calls), _TOGETHER // max(1, kept + self.evaluator.limits.peak))
+        if count < 2 or any(size is None for _, size in sizes):
             return []
+        before = [samples.snapshot() for samples in told[:count]]
         try:
-            lanes = self._evaluated(calls[:count], kept=True)
+            self._told = told[:count]
+            envs = self._evaluated(calls[:count], kept=True)
         except Exception:  # one by one, the call that fails is known
             logger.debug("%d calls are evaluated one by one", count, exc_info=True)
+            for samples, values in zip(told, before, strict=False):
+                samples.values = values
             return []
-        return [[InCall(lane, at) for lane in lanes] for at in range(count)]
+        finally:
+            self._told = ()
+        return [[InCall(env, at) for env in envs] for at in range(count)]
 
     def _together(self, calls: Sequence[Sequence[Any]]) -> Iterator[list[Any]]:
         evaluator, lanes = self.evaluator, self._evaluated(calls)
@@ -233,11 +253,29 @@ class Series:
                     env[begin] = OfCalls([env[begin], *(in_call(env[ends[begin]], at) for at in range(count - 1))])
             else:
                 self._node(graph, group.nodes[0], lanes, count)
-            for name in () if kept else group.done:
+            if kept:
+                self._let_go(group, *lanes)
+                continue
+            for name in group.done:
                 for env in lanes:
                     value = env.pop(name)
                     if name in ends.values():
                         env[name] = in_call(value, count - 1)
+
+    def _let_go(self, group: _Group, env: Lane, perturbed: Lane | None = None) -> None:
+        """Tell the perturbed values; only state, outputs, and what delegates make of plain inputs is needed later."""
+        if perturbed is None:
+            return
+        for node in group.nodes:
+            for at, samples in enumerate(self._told):
+                if samples.wants(node):
+                    values = (in_call(lane[node.name], at) for lane in (env, perturbed))
+                    samples.see(cast("Lanes", self.evaluator), node, *values)
+            if node.target == "delegate" and all(env[name] is perturbed[name] for name in self.evaluator.reads(node)):
+                self._needed.add(node.name)
+        for name in group.done:
+            if perturbed[name] is not env[name] and name not in self._needed:
+                del perturbed[name]
 
     def _in_turn(self, graph: Graph, group: _Group, lanes: Sequence[Lane], count: int) -> None:
         names = (*group.begins, *(node.name for node in group.nodes))
