@@ -25,11 +25,13 @@ class Multiples(Generic[K]):
 
     def __init__(self) -> None:
         self._ratios: dict[K, list[float]] = defaultdict(list)
+        self._factors: dict[K, float] = {}
         self.independent: dict[K, float] = {}
 
     def add(self, key: K, noise: float, rounding: float) -> None:
         if math.isfinite(noise) and rounding > 0:
             self._ratios[key].append(noise / rounding)
+            self._factors.pop(key, None)
 
     def known(self) -> dict[K, float]:
         return {key: _rms(ratios) for key, ratios in self._ratios.items()}
@@ -39,9 +41,11 @@ class Multiples(Generic[K]):
         ratios = self._ratios.get(key, ())
         if 2 * len(ratios) < FIRST:  # some values are 0 in the first execution
             return UNKNOWN
-        each = self.independent.get(key)  # without it, the noise had its allowance
-        wider = allowance(each, each * len(ratios)) if each is not None else 1.0
-        return Noise(_rms(ratios) * wider * rounding, MEASURED)
+        if key not in self._factors:
+            each = self.independent.get(key)  # without it, the noise had its allowance
+            wider = allowance(each, each * len(ratios)) if each is not None else 1.0
+            self._factors[key] = _rms(ratios) * wider
+        return Noise(self._factors[key] * rounding, MEASURED)
 
 
 def _rms(ratios: Sequence[float]) -> float:

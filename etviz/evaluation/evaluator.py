@@ -313,15 +313,20 @@ class Evaluator(GraphInterpreter):
         alone = not others and seen is None and scope.local is None and scope.perturbed is None
         sizes: dict[str, int] = {}
         for node in graph.nodes:
-            value = self.step(graph, node, scope)
-            check_result(node, value.reference)
             if alone:
-                env[node.name] = value.reference
-                sizes[node.name] = limits.add(value.reference)
+                if node.target in CONTROL:
+                    plain = self.step(graph, node, scope).reference
+                else:
+                    plain = self._plainly(graph, node, scope, *self.arguments(env, node))
+                check_result(node, plain)
+                env[node.name] = plain
+                sizes[node.name] = limits.add(plain)
                 for name in last.get(node.name, ()):
                     env.pop(name, None)
                     limits.live -= sizes.pop(name, 0)
                 continue
+            value = self.step(graph, node, scope)
+            check_result(node, value.reference)
             values = [value, *self._beside(graph, node, others, value)] if others else [value]
             env[node.name] = value.reference
             extra = [item.local for item in values if item.local is not value.reference and item.local is not None]
@@ -430,15 +435,7 @@ class Evaluator(GraphInterpreter):
                 raise PairingError(f"The loop {node.name} can't be evaluated: {error}") from error
         local, logged = scope.local, scope.logged
         args, kwargs = self.arguments(scope.env, node)
-        try:
-            reference = self.reference(graph, node, scope, args, kwargs)
-        except EtvizError:
-            raise
-        except Exception as error:
-            raise PairingError(
-                f"The reference of {node.name} ({node.target}) can't be computed: {error}",
-                OTHER_INPUTS,
-            ) from error
+        reference = self._plainly(graph, node, scope, args, kwargs)
         if logged is None:
             return Value(reference, None, None)
         if (found := _unset(node, reference, logged)) is not None:
@@ -449,6 +446,17 @@ class Evaluator(GraphInterpreter):
         if self.is_dynamic(graph, node, replay=local is not None):
             value.steps, value.note = self.steps(graph, node, args, reference)
         return self._execution(graph, node, scope, value, args, kwargs)
+
+    def _plainly(self, graph: Graph, node: Node, scope: Scope, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        try:
+            return self.reference(graph, node, scope, args, kwargs)
+        except EtvizError:
+            raise
+        except Exception as error:
+            raise PairingError(
+                f"The reference of {node.name} ({node.target}) can't be computed: {error}",
+                OTHER_INPUTS,
+            ) from error
 
     def reference(self, graph: Graph, node: Node, scope: Scope, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if self.known and graph is self.graph:
@@ -641,9 +649,9 @@ def check_result(node: Node, value: Any) -> None:
     values = value if isinstance(value, (list, tuple)) else (value,)
     for meta, result in zip(node.outputs, values, strict=False):
         shape = getattr(result, "shape", None)
-        if meta is None or shape is None or meta.dtype == "unknown":
+        if meta is None or shape is None or (shape == meta.shape and dtype_name(result.dtype) == meta.dtype):
             continue
-        if shape == meta.shape and dtype_name(result.dtype) == meta.dtype:
+        if meta.dtype == "unknown":
             continue
         known = all(isinstance(a, str) or a == b for a, b in zip(meta.shape, shape, strict=False))
         if len(shape) != len(meta.shape) or not known or str(result.dtype) != f"torch.{meta.dtype}":

@@ -68,7 +68,7 @@ class ArgumentForm:
 class Prepared:
     """By the ids of nodes and graphs, which it keeps alive."""
 
-    forms: dict[int, tuple[Node, ArgumentForm, ArgumentForm]] = field(default_factory=dict)
+    forms: dict[int, tuple[Node, ArgumentForm, ArgumentForm, tuple[str, ...]]] = field(default_factory=dict)
     last_uses: dict[int, tuple[Graph, dict[str, list[str]]]] = field(default_factory=dict)
     small: dict[str, torch.Tensor] = field(default_factory=dict)
     dynamic: dict[int, tuple[Graph, OtherGrids, str]] = field(default_factory=dict)
@@ -144,16 +144,17 @@ class GraphInterpreter(ABC):
             return self._kept(value.target) if isinstance(value, Weight) else value
         return self.constant(leaf) if isinstance(leaf, Tag) else leaf
 
-    def forms(self, node: Node) -> tuple[Node, ArgumentForm, ArgumentForm]:
+    def forms(self, node: Node) -> tuple[Node, ArgumentForm, ArgumentForm, tuple[str, ...]]:
+        """With the names that it reads."""
         known = self.prepared.forms.get(id(node))
         if known is None:  # the node is kept, so its id stays its own
-            known = node, ArgumentForm(node.args, self.constant), ArgumentForm(node.kwargs, self.constant)
-            self.prepared.forms[id(node)] = known
+            args, kwargs = (ArgumentForm(given, self.constant) for given in (node.args, node.kwargs))
+            known = self.prepared.forms[id(node)] = node, args, kwargs, args.reads + kwargs.reads
         return known
 
     def arguments(self, env: Environment, node: Node) -> tuple[list[Any], dict[str, Any]]:
         """Its weights are read once for all environments in which the node is evaluated next."""
-        _, args, kwargs = self.forms(node)
+        _, args, kwargs, _ = self.forms(node)
         if self._reading is not node:
             self._reading, self._read = node, {}
         return args.fill(env, self._read_once), kwargs.fill(env, self._read_once) if node.kwargs else {}
@@ -164,8 +165,7 @@ class GraphInterpreter(ABC):
         return self._read[target]
 
     def reads(self, node: Node) -> tuple[str, ...]:
-        _, args, kwargs = self.forms(node)
-        return args.reads + kwargs.reads
+        return self.forms(node)[3]
 
     def _kept(self, target: str) -> torch.Tensor:
         weight = self.prepared.small.get(target)
