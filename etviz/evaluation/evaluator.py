@@ -475,7 +475,9 @@ class Evaluator(GraphInterpreter):
         if known is None:  # as with `forms`
             known = self.prepared.dynamic[id(inner)] = inner, dynamic.OtherGrids.of(inner), dynamic.note(inner)
         _, grids, note = known
-        return dynamic.steps(self.call, grids, args, reference), note
+        together = self.known and graph is self.graph
+        call = (lambda other, _: self.known[0].inside(other, node)) if together else self.call
+        return dynamic.steps(call, grids, args, reference), note
 
     def _beside(self, graph: Graph, node: Node, scopes: Sequence[Scope], first: Value) -> Iterator[Value]:
         args, kwargs = self.arguments(scopes[0].env, node) if scopes[0].local is not None else ([], {})

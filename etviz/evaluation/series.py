@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
@@ -16,7 +17,7 @@ from etviz.graph.ir import CONTROL, Graph, Node, Ref, refs
 from etviz.graph.uses import gives_number, is_stateful
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from etviz.evaluation.evaluator import Evaluator
     from etviz.evaluation.noise import Lanes, Samples
@@ -75,10 +76,15 @@ def in_call(value: Any, call: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class InCall:
-    """One call's part of the values of several."""
+    """One call's part of the values of several; `beside` evaluates other graphs on a delegate's inputs in all calls."""
 
     env: Mapping[str, Any]
     call: int
+    beside: Callable[[Graph, Node], list[Any]]
+
+    def inside(self, inner: Graph, node: Node) -> list[Any]:
+        """The results of another graph on the inputs of a delegate."""
+        return in_call(self.beside(inner, node), self.call)
 
     def __getitem__(self, name: str) -> Any:
         return in_call(self.env[name], self.call)
@@ -220,7 +226,16 @@ class Series:
             return []
         finally:
             self._told = ()
-        return [[InCall(env, at) for env in envs] for at in range(count)]
+        beside = partial(self._beside, envs[0], count, {})
+        return [[InCall(env, at, beside) for env in envs] for at in range(count)]
+
+    def _beside(self, env: Lane, count: int, known: dict[Any, Any], inner: Graph, node: Node) -> list[Any]:
+        key = id(inner), node.name
+        if key not in known:
+            within = self.evaluator.bind(inner, self.evaluator.arguments(env, node)[0])
+            self._walk(inner, [within], count)
+            known[key] = inner, [self.evaluator.look_up(within, out) for out in inner.outputs]
+        return known[key][1]
 
     def _together(self, calls: Sequence[Sequence[Any]]) -> Iterator[list[Any]]:
         evaluator, lanes = self.evaluator, self._evaluated(calls)
