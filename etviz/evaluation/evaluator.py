@@ -19,7 +19,7 @@ import torch
 from etviz.errors import EtvizError, PairingError, UsageError
 from etviz.evaluation import dynamic_quantization as dynamic
 from etviz.evaluation.interludes import TURN, Interlude, Turn
-from etviz.evaluation.interpreter import GraphInterpreter, Prepared, State, Weight
+from etviz.evaluation.interpreter import GraphInterpreter, Known, Prepared, State, Weight
 from etviz.evaluation.language_kernels import OTHER_INPUTS
 from etviz.evaluation.law import LastRounded, Sizing, noise_of, only_picks
 from etviz.evaluation.limits import Limits, nbytes
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from etviz.evaluation.earlier import Multiples
     from etviz.evaluation.interludes import Turns as CallTurns
-    from etviz.evaluation.series import InCall
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +110,7 @@ class Evaluator(GraphInterpreter):
         self.runtime_state: State = {}
         self.perturbed_state: State = {}
         self.turns: CallTurns = {}
-        self.known: Sequence[InCall] = ()
+        self.known: Sequence[Known] = ()
         self.lanes_inside: dict[int, Evaluator] = {}
         self.earlier: Multiples[tuple[int, int]] | None = None
         self.shown_before: Mapping[str, Sequence[Any]] = {}

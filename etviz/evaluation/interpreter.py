@@ -29,6 +29,14 @@ class Environment(Protocol):
     def __getitem__(self, name: str, /) -> Any: ...
 
 
+class Known(Environment, Protocol):
+    """Values of a call that was evaluated with others (`etviz.evaluation.series.InCall`)."""
+
+    def __contains__(self, name: str, /) -> bool: ...
+
+    def inside(self, inner: Graph, node: Node) -> list[Any]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Weight:
     """A constant that is read when an operator needs it, and not kept."""

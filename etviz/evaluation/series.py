@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from etviz.evaluation.evaluator import Evaluator
-    from etviz.evaluation.noise import Lanes, Samples
     from etviz.evaluation.several import Axis
 
 logger = logging.getLogger(__name__)
@@ -28,6 +27,18 @@ _TOGETHER: Final = 256 << 20
 """Maximum bytes of the values of calls that are evaluated at once."""
 _BYTES: Final = 4
 """Of an element of a value."""
+
+
+class Listener(Protocol):
+    """See `etviz.evaluation.noise.Samples`."""
+
+    values: Any
+
+    def wants(self, node: Node) -> bool: ...
+
+    def see(self, lanes: Any, node: Node, value: Any, perturbed: Any) -> None: ...
+
+    def snapshot(self) -> Any: ...
 
 
 class OfCalls:
@@ -156,7 +167,7 @@ class Series:
         self._plans: dict[int, list[_Group]] = {}
         self._batched: dict[int, tuple[Node, Node | None]] = {}
         self._known: dict[int, tuple[Sequence[Any], list[InCall]]] = {}
-        self._told: Sequence[Samples] = ()
+        self._told: Sequence[Listener] = ()
         inputs = {placeholder.target: placeholder.name for placeholder in self._graph.inputs if placeholder.target}
         self._ends = {inputs[key]: name for key, name in self._graph.mutations.items() if key in inputs}
         self._needed = {*self._ends.values()}
@@ -187,7 +198,7 @@ class Series:
         kinds = [_kind(inputs) for inputs in waiting[: max(1, _TOGETHER // evaluator.limits.peak)]]
         return next((at for at, kind in enumerate(kinds) if kind != kinds[0]), len(kinds))
 
-    def look_ahead(self, number: int, calls: Sequence[Sequence[Any]], told: Sequence[Samples] = ()) -> bool:
+    def look_ahead(self, number: int, calls: Sequence[Sequence[Any]], told: Sequence[Listener] = ()) -> bool:
         """Evaluate the call `number` of a program with a state, the first of `calls`, with as many as have room.
 
         `told`, one for each call, see its perturbed values. True if calls were evaluated.
@@ -204,7 +215,7 @@ class Series:
             self._known, values = {}, []
         return values
 
-    def _ahead(self, calls: Sequence[Sequence[Any]], told: Sequence[Samples]) -> list[list[InCall]]:
+    def _ahead(self, calls: Sequence[Sequence[Any]], told: Sequence[Listener]) -> list[list[InCall]]:
         """None where they don't go together."""
         nodes, lanes = (
             (node for node in self._graph.nodes if not gives_number(node)),
@@ -285,7 +296,7 @@ class Series:
             for at, samples in enumerate(self._told):
                 if samples.wants(node):
                     values = (in_call(lane[node.name], at) for lane in (env, perturbed))
-                    samples.see(cast("Lanes", self.evaluator), node, *values)
+                    samples.see(self.evaluator, node, *values)
             if node.target == "delegate" and all(env[name] is perturbed[name] for name in self.evaluator.reads(node)):
                 self._needed.add(node.name)
         for name in group.done:
