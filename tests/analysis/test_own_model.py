@@ -122,6 +122,35 @@ def test_one_of_several_results_is_overwritten() -> None:
     assert first["reference_ops"] == "mul"
 
 
+class Attending(nn.Module):
+    """Attention in one operator or in several, with or without a rotation of the queries' halves."""
+
+    def __init__(self, *, fused: bool = False, rotates: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fused, self.rotates = fused, rotates
+        self.query, self.key, self.value, self.out = (nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.query(x), self.key(x), self.value(x)
+        if self.rotates:
+            query = query + torch.cat((-query[..., 4:], query[..., :4]), -1)
+        if self.fused:
+            return self.out(functional.scaled_dot_product_attention(query, key, value))
+        return self.out(torch.softmax(query @ key.transpose(-1, -2) * 8**-0.5, -1) @ value)
+
+
+def test_other_operators_for_the_same_are_no_fault() -> None:
+    inputs = (torch.randn(1, 4, 8, generator=torch.Generator().manual_seed(0)),)
+    found = etviz.debug(Attending(), inputs).against(Attending(fused=True))
+    assert found.outputs["matches"].all()
+    assert found.first_divergence is None
+    turned = etviz.debug(Attending(rotates=True), inputs).against(Attending())
+    assert "Only the program has" in turned.summary()
+    assert turned.first_divergence is not None
+    assert turned.first_divergence["reference_ops"] == "add"
+
+
 @pytest.mark.parametrize("isolation", ["never", "always"])
 def test_from_files_and_by_one_argument(
     right: nn.Module, isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

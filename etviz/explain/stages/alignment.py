@@ -172,15 +172,16 @@ def put_in_between(alignment: Alignment) -> Iterator[tuple[Node, Key, list[Node]
     With each: the value or operator of the reference that it reads, and the reference's operators that read its result.
     """
     right, wrong = alignment.reference, alignment.program
-    only = set(alignment.more)
+    only, put = set(alignment.more), set[str]()
     for node in wrong.nodes:
         reads = wrong.reads[node.name]
         if node.name not in only or not reads or len(node.outputs) != 1 or is_size(node):
             continue
         if _shape(wrong, (node.name, 0)) != _shape(wrong, reads[0]):
             continue
-        source = reads[0] if reads[0][0] in only else wrong.partner.get(reads[0])
+        source = reads[0] if reads[0][0] in put else wrong.partner.get(reads[0])
         if source is not None:
+            put.add(node.name)
             partners = (wrong.partner.get((reader.name, 0)) for reader in wrong.readers[node.name, 0])
             yield node, source, [right.uses.nodes[key[0]] for key in partners if key is not None]
 
@@ -188,10 +189,14 @@ def put_in_between(alignment: Alignment) -> Iterator[tuple[Node, Key, list[Node]
 def left_out(alignment: Alignment) -> dict[Key, tuple[Key, list[str]]]:
     """Values of the reference that only operators without a partner read.
 
-    By such a value: the result of these operators, in the same shape, and their names.
+    By such a value: the result of these operators, in the same shape, and their names. Where the program has operators
+    of its own instead, nothing is left out.
     """
     right, only, ends = alignment.reference, set(alignment.fewer), dict[Key, tuple[Key, list[str]]]()
-    for key in [key for key in right.partner if key[0] in right.reads]:
+    wrong, more = alignment.program, set(alignment.more)
+    for key, partner in right.partner.items():
+        if key[0] not in right.reads or any(reader.name in more for reader in wrong.readers.get(partner, ())):
+            continue
         inside, pending, last = list[str](), [key], set[Key]()
         while pending:
             at = pending.pop()
