@@ -152,7 +152,9 @@ def _in_any_order(terms: int) -> tuple[float, float]:
 
 def _in_pairs(terms: int) -> tuple[float, float]:
     """The reference's part: for L = log2 K levels of pairs ``(‖t‖²·(K·L − 2K + 2) + v²·(2K − 2 − L))/(3(K − 1))``."""
-    levels, less = math.log2(max(terms, 1)), max(terms - 1, 1)
+    if terms < 2:  # nothing is added
+        return 0.0, 0.0
+    levels, less = math.log2(terms), terms - 1
     return (terms * levels - 2 * less) / (3 * less), (2 * less - levels) / (3 * less)
 
 

@@ -53,6 +53,20 @@ class Spreads(nn.Module):
         return x.float().var(-1)
 
 
+class Biased(nn.Module):
+    """A product of one term, to which a large bias is added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.scale, self.line = nn.Conv2d(8, 8, 1, groups=8), nn.Linear(1, 4)
+        for layer in (self.scale, self.line):
+            nn.init.constant_(layer.bias, 10.1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.scale(x), self.line(x.unsqueeze(-1))
+
+
 class Around(nn.Module):
     """Circular padding takes memory and writes to all of it, part by part."""
 
@@ -77,6 +91,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
         (Alike(), (normal(4, 6).abs(),), "fp32"),
         (Counted(), (10 * normal(8, 64), normal(8, 64, seed=1).abs() + 0.1), "bf16"),
         (Spreads(), (20 + normal(12, 600, seed=3),), "fp16"),
+        (Biased(), (normal(1, 8, 6, 6),), "fp16"),
         (Distances(), (normal(1, 6, 64), normal(1, 5, 64, seed=1)), "fp16"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",

@@ -129,6 +129,15 @@ def test_very_long_products_round_each_term_to_the_spacing_at_their_partial_sum(
     assert factor(law(f"aten.{target}", *given), rms(error)) < 2
 
 
+@pytest.mark.parametrize("bias", [0.0, 0.3, 2.0])
+def test_a_product_of_one_term_and_a_bias_as_rounded_twice(bias: float) -> None:
+    x, weight, added = normal(500, 1), normal(40, 1, seed=1), bias * normal(40, seed=2)
+    product = x.numpy() * weight.numpy().T
+    exact = x.double() * weight.double().mT + added.double()
+    noise = law("aten.linear.default", x, weight, added if bias else None)
+    assert factor(noise, rms((product + added.numpy()).astype(np.float64) - exact.numpy())) < 2
+
+
 def test_convolution_as_summed_one_after_another() -> None:
     x, weight = normal(1, 8, 12, 12), normal(16, 8, 3, 3, seed=1)
     patches = torch.nn.functional.unfold(x, 3)[0].T
