@@ -218,7 +218,6 @@ def _proof(analysis: Analysis, decision: Decision, culprit: Culprit, beside: Seq
 
 
 def _has_own_model(analysis: Analysis) -> bool:
-    """True if values are compared with another model's, which no delegate is a part of."""
     reference = analysis.findings.reference
     return reference is not None and reference.counterpart is not None
 

@@ -5,11 +5,6 @@ A correct kernel returns ``result + u·(ε/2)·S``. ``ε`` is the distance from 
 on its inputs, so the noise of one operator is ``ε/2 · rms S``: no random numbers, and no second evaluation. Only norms
 of the operands are computed. The page docs/noise.md has S by family of operators, and derives it.
 
-Arithmetic rounds once: ``S = |v|`` where float64 gives another number, 0 where the result is exact. Sums of K terms t
-have the size of any order, ``S² = (K+1)·(‖t‖²/18 + v²/9)``, or that of the order in which the terms stand, if it is
-larger (`in_order`); the terms of a product have the norm ``‖t‖² ≈ ‖a‖²·‖b‖²/K``. The reference is rounded too: it adds
-in pairs (`sum_size`). In norms, the errors of the mean, of the variance and of each elementwise step add as variances.
-
 Functions are accurate to a rounding of the result and one of each argument (N. J. Higham, "Accuracy and Stability of
 Numerical Algorithms", 2002, section 1.5): ``S² = v² + Σ (x·∂f/∂x)²``, with derivatives by finite differences in
 float64. This rule also holds for operators that this module does not know. What the reference itself is off from
@@ -176,9 +171,8 @@ def _unit(value: torch.Tensor) -> float:
 def in_order(terms: torch.Tensor, unit: float = EPS["float32"]) -> torch.Tensor:
     """Squared size of the sum of each row, in float64: in any order, or in the order in which the terms stand.
 
-    The larger of the two. In a row, terms that repeat a value repeat its error while the partial sums keep their
-    exponent; a term of 0 has none. Terms on a lattice may share a rest: what their rounding to the spacing of numbers
-    at the partial sums changes together is a size, too. `unit` is the ε of the sum.
+    The largest of these and of the drift, since terms on a lattice may share a rest. In a row, terms that repeat a
+    value repeat its error while the partial sums keep their exponent; a term of 0 has none. `unit` is the ε of the sum.
     """
     count = terms.shape[-1]
     if not count:
@@ -205,10 +199,10 @@ def _on_grids(terms: torch.Tensor, unit: float) -> torch.Tensor:
 
 
 def _errors_of_sums(terms: torch.Tensor, unit: float = 0.0) -> torch.Tensor:
-    """Sum of the squared errors of each row, and the drift; errors of equal terms are added before they are squared.
+    """Sum of the squared errors of each row, those of equal terms joined; and the drift, the sum of `_on_grids`.
 
     The errors are the terms, or with a `unit` the partial sums of equal exponent. A hash with four times as many
-    places as terms joins them, so chance adds at most a quarter of the square. The drift is the sum of `_on_grids`.
+    places as terms joins them, so chance adds at most a quarter of the square.
     """
     count, terms = terms.shape[-1], terms.contiguous()
     if has_further_axis(terms):
