@@ -61,7 +61,7 @@ class Biased(nn.Module):
         torch.manual_seed(0)
         self.scale, self.line = nn.Conv2d(8, 8, 1, groups=8), nn.Linear(1, 4)
         for layer in (self.scale, self.line):
-            nn.init.constant_(layer.bias, 10.1)
+            layer.bias = nn.Parameter(torch.full(layer.weight.shape[:1], 10.1))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.scale(x), self.line(x.unsqueeze(-1))
