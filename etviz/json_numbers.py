@@ -11,7 +11,6 @@ def as_text(value: float) -> float | str:
 
 
 def or_none(value: float) -> float | str | None:
-    """None for NaN."""
     return None if math.isnan(value) else as_text(value)
 
 

@@ -100,7 +100,7 @@ def test_small_programs_keep_nothing(executed: Make, kept: Path, monkeypatch: py
 class Halved(nn.Sequential):
     """Reads each second row, which XNNPACK does not: the delegate's argument is a logged value."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return super().forward(x[:, :, ::2])
 
 

@@ -157,7 +157,6 @@ class Analysis:
     @cached_property
     @during("listing the program")
     def listing(self) -> str:
-        """`UsageError` if the files do not hold the program."""
         from etviz.graph.listing import format_delegated_graph
         from etviz.graph.lowered import as_lowered
 
@@ -302,7 +301,6 @@ class Analysis:
 
     @property
     def noted(self) -> dict[int, str]:
-        """Notes by row."""
         first = {inside: at for at, inside, _ in self.rows.parts()}
         return {first[inside] + at: text for (inside, at), text in self.notes.items() if text and inside in first}
 

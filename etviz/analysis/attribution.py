@@ -35,8 +35,6 @@ _ABOUT: Final = (
 
 
 class Attributions:
-    """Depend on the run only, not on zooms."""
-
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self._lock = threading.Lock()

@@ -41,8 +41,6 @@ class Finding:
 
 
 class Finder:
-    """Decides what is wrong with a program, zooms included."""
-
     def __init__(
         self, findings: Findings, rows: Rows, values: RowTensors, attributions: Attributions, quantization: Quantization
     ) -> None:

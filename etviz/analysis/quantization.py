@@ -46,7 +46,6 @@ class Quantization:
 
     @during("splitting the error of quantization")
     def frame(self) -> pd.DataFrame:
-        """See `Inspection.quantization`."""
         return split_frame(self._split(again=True), self._rows.tables.compared.runs)
 
     def _split(self, *, again: bool) -> Split:

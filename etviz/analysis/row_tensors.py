@@ -62,7 +62,6 @@ class RowTensors:
 
     @during("fetching the tensors of a row")
     def pair(self, row: Any) -> RowPair:
-        """`UsageError` if the row does not exist."""
         self._check_files()
         place = self._rows.find(row)
         gap = place.gap

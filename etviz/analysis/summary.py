@@ -45,8 +45,6 @@ class Fact:
 
 @dataclass(slots=True)
 class Summary:
-    """Verdict, facts and notes."""
-
     level: str
     verdict: str
     facts: list[Fact] = field(default_factory=list)

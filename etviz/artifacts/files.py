@@ -264,7 +264,6 @@ def whole_file(path: PathLike, what: str, *, through: bool = True) -> Generator[
 
 
 def write_file(path: PathLike, what: str, content: str | bytes, *, through: bool = True) -> Path:
-    """As `whole_file`."""
     with whole_file(path, what, through=through) as partial:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
     return Path(path)

@@ -29,7 +29,6 @@ def identity(path: PathLike) -> str:
 
 
 def is_known(paths: Iterable[PathLike]) -> bool:
-    """True if etviz wrote each file here."""
     try:
         digests = {identity(path) for path in paths}
     except OSError:

@@ -141,7 +141,6 @@ class _Desk:
         self._open: dict[Path, tuple[dict[str, str], Inspection]] = {}
 
     def files(self, path: str) -> tuple[Path, list[Path]]:
-        """No link leads out of the folder."""
         place = self._below(self._root / path_of(path, "a folder of artifacts"))
         items = [file for file in place.iterdir() if may_be_artifact(file)] if place.is_dir() else [place]
         return place, [self._below(file) for file in items if file.exists()]

@@ -45,7 +45,6 @@ def doing(what: str, patience: Mapping[bool, float] | None = None) -> Generator[
 
 
 def print_json(body: Any) -> None:
-    """Without colours and line wrapping."""
     sys.stdout.write(json.dumps(plain_json(body), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
 

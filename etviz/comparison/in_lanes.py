@@ -25,8 +25,6 @@ logger = logging.getLogger(__name__)
 
 
 class Kept(Protocol):
-    """Keeps the samples of one program by its inputs."""
-
     def of(self, inputs: Sequence[Any]) -> Samples | None: ...
 
     def keep(self, inputs: Sequence[Any], samples: Samples) -> None: ...

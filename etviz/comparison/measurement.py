@@ -117,7 +117,6 @@ def add_unpaired(
 
 
 def add_introduced(result: ExecutionGaps, gap: Gap, local: Any, scale: float | None) -> str:
-    """Returns why that fails."""
     value = as_tensor(local)
     reason = why_not_comparable(local, gap.runtime)
     if gap.unpaired and gap.pairing != "handles" and (differs := different(local, gap.runtime)):

@@ -25,8 +25,6 @@ _ABOUT: Final = ("output", "kind", "dtype", "shape", "status", "reason", "equal"
 
 
 class Results:
-    """Outputs against expected outputs; made by `etviz.compare_results`."""
-
     def __init__(self, table: pd.DataFrame) -> None:
         self._table = table
 

@@ -210,7 +210,6 @@ def table(caches: Mapping[str, Mapping[str, Sequence[Any]]]) -> pd.DataFrame:
 
 
 def first_beyond(cache: pd.DataFrame) -> pd.Series[Any] | None:
-    """The earliest call, then the first layer."""
     beyond = cache[cache["since"].notna() | cache["rmse"].isna()]
     if beyond.empty:
         return None

@@ -96,7 +96,6 @@ class PortCard:
         write_file(path, "the port card", f"{page}<h1>{html.escape(self.title)}</h1>{self.to_fragment()}\n")
 
     def to_fragment(self) -> str:
-        """The table as HTML."""
         rows = []
         for row in self._cells():
             kind = ' class="first"' if row[0] == self.first else ""

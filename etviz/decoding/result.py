@@ -545,7 +545,6 @@ class Decode(Shown):
 
     @property
     def known_cache(self) -> pd.DataFrame | None:
-        """`cache`, if it was computed."""
         return None if self._cache is None else self._cache[1]
 
     def _calls(self, step: int, prompt: int) -> tuple[Call, ...]:

@@ -266,7 +266,6 @@ class Evaluator(GraphInterpreter):
         return self.limits.call(target, args, kwargs)
 
     def products(self, target: str, given: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[Any]:
-        """In one pass over the quantized weight."""
         lanes = [by_position(target, args, kwargs)[0] if kwargs else list(args) for args, kwargs in given]
         weight: Quantized = lanes[0][1]
         like = weight.like

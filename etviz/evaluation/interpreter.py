@@ -99,12 +99,10 @@ class GraphInterpreter(ABC):
         self._read: dict[str, torch.Tensor] = {}
 
     @abstractmethod
-    def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Call the operator of a node."""
+    def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any: ...
 
     @abstractmethod
-    def call(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
-        """The outputs of a delegate's graph on its inputs."""
+    def call(self, graph: Graph, args: Sequence[Any]) -> list[Any]: ...
 
     def apply(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if node.target == "getitem":
@@ -141,7 +139,6 @@ class GraphInterpreter(ABC):
         }
 
     def results(self, graph: Graph, env: Mapping[str, Any]) -> list[Any]:
-        """Updates the state."""
         outputs = [self.look_up(env, out) for out in graph.outputs]
         self.state.update({target: self.look_up(env, Ref(name)) for target, name in graph.mutations.items()})
         return outputs

@@ -770,7 +770,6 @@ class Lanes(Evaluator):
         return self.results(inner, env), self._ends(inner, within)
 
     def results_again(self, args: Sequence[Any]) -> list[Any]:
-        """The perturbed results on plain arguments."""
         live, env = self.limits.live, self.bind(self.graph, args)
         perturbed = dict(env)
         self._walk(self.graph, Scope(env, perturbed=perturbed))
@@ -922,7 +921,6 @@ class Samples:
         return samples
 
     def joined(self, other: Samples) -> Samples:
-        """With those of another execution on the same inputs."""
         both = self.kept([*self.values, *other.values], outputs=True)
         both.values.update({**other.values, **self.values})
         both.outputs, both.growth = self.outputs or other.outputs, self.growth or other.growth

@@ -99,7 +99,7 @@ class UnknownOperatorError(OperatorError):
 
 
 class ArgumentError(OperatorError):
-    """An argument that the operator does not take."""
+    pass
 
 
 class Operator:

@@ -20,8 +20,6 @@ R = TypeVar("R")
 
 
 class Log(Protocol):
-    """See `RuntimeLog`."""
-
     problems: dict[int, str]
 
     def values(self, instruction: int) -> list[Any]:

@@ -160,8 +160,6 @@ Lane = dict[str, Any]
 
 
 class Series:
-    """Evaluates calls from an evaluator's state on."""
-
     def __init__(self, evaluator: Evaluator) -> None:
         self.evaluator, self._graph = evaluator, evaluator.graph
         self._plans: dict[int, list[_Group]] = {}

@@ -138,14 +138,12 @@ class Axis:
     size: int
 
     def enter(self, stacked: torch.Tensor) -> torch.Tensor:
-        """Hide the first axis."""
         return self.parts._add_batch_dim(stacked, 0, self.level)
 
     def has(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor) and self.parts.is_batchedtensor(value)
 
     def leave(self, value: torch.Tensor) -> torch.Tensor:
-        """With the axis as the first one."""
         return self.parts._remove_batch_dim(value, self.level, self.size, 0)
 
 

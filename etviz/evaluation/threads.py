@@ -39,7 +39,6 @@ def threads_for(graph: Graph) -> Generator[None]:
 
 
 def is_small(graph: Graph) -> bool:
-    """True for a graph of at most `SMALL` weights."""
     return sum(_weights(graph).values()) <= SMALL
 
 

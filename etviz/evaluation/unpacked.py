@@ -161,7 +161,6 @@ class Quantized:
         return self._fill(Buffers.shared().empty(self.shape, self.dtype), slice(None))
 
     def rows(self) -> Iterator[tuple[slice, torch.Tensor]]:
-        """In the same memory."""
         count, width = self.shape
         number = max(_ROWS, _CACHED // (width * self.dtype.itemsize) // _ROWS * _ROWS)
         memory = Buffers.shared().empty((min(number, count), width), self.dtype)

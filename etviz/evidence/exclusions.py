@@ -14,8 +14,6 @@ def keep_in_float_class() -> type:
     from torchao.quantization.pt2e.quantizer import Quantizer
 
     class KeepInFloat(Quantizer):
-        """Quantizes like another quantizer, except for some operators."""
-
         def __init__(self, quantizer: Any, names: Iterable[str]) -> None:
             super().__init__()
             self.quantizer, self.names = quantizer, frozenset(names)
@@ -41,8 +39,6 @@ def keep_off_backend_class() -> type:
     from executorch.exir.backend.partitioner import Partitioner, PartitionResult
 
     class KeepOffBackend(Partitioner):
-        """Delegates like another partitioner, except for some operators."""
-
         def __init__(self, partitioner: Any, names: Iterable[str]) -> None:
             super().__init__()
             self.partitioner, self.names = partitioner, frozenset(names)

@@ -42,8 +42,6 @@ R = TypeVar("R", covariant=True)
 
 
 class PromptsTask(Protocol[R]):
-    """A task whose inputs are prompts, such as ``etviz.decode.kl``."""
-
     def over_prompts(
         self,
         program: Any,

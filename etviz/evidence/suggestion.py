@@ -74,7 +74,6 @@ class Suggestion:
 
     @property
     def table(self) -> pd.DataFrame:
-        """The figures before and after."""
         return pd.DataFrame({"before": dict(self.before), "after": dict(self.after)})
 
     def __repr__(self) -> str:

@@ -37,7 +37,6 @@ def write_junit(result: CheckResult, path: PathLike, seconds: float = 0.0) -> No
 
 
 def to_json(result: CheckResult) -> dict[str, Any]:
-    """Infinite numbers are texts (``"inf"``), unknown ones None."""
     return {
         "format": "etviz-check",
         "version": 1,

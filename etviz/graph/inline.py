@@ -23,7 +23,6 @@ class Inlined:
 
 
 def inline(graph: Graph) -> Inlined:
-    """Replace delegate calls by the delegates' nodes; branches stay."""
     flat = Inlined(Graph(graph.name, inputs=[replace(placeholder) for placeholder in graph.inputs]))
     names = _copy(flat, graph, "", {placeholder.name: Ref(placeholder.name) for placeholder in graph.inputs})
     flat.graph.outputs = [renamed(out, names) for out in graph.outputs]

@@ -19,7 +19,7 @@ _INPUTS = {"user", "constant", "buffer"}
 
 
 class MalformedGraphError(ValueError):
-    """The JSON is not a graph."""
+    pass
 
 
 class TextTable:

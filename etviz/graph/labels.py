@@ -271,7 +271,6 @@ def row_name(kind: str, op: str, reference_ops: str, module: str, output: float 
 
 
 def row_names(rows: Sequence[tuple[RowAddress, str, str, str, str]]) -> list[str]:
-    """Names with addresses, ``#4 head · linear +1``."""
     places = module_labels(module for *_, module in rows)
     return [f"{address} {_with_place(places[module], _operator_name(*told))}" for address, *told, module in rows]
 

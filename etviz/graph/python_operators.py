@@ -25,7 +25,7 @@ LARGEST: Final = 1 << 64
 
 
 class ArithmeticRefusedError(ValueError):
-    """A call on sizes that no valid program has."""
+    pass
 
 
 def check(target: str, values: Sequence[Any]) -> None:

@@ -48,7 +48,6 @@ class KeptNoise:
         self._is_kept = whole and not users and not is_small(graph)
 
     def of(self, inputs: Sequence[Any]) -> Samples | None:
-        """None if it is not known."""
         try:
             told = orjson.loads(self._place(inputs).read_bytes()) if self._is_kept else None
             return Samples.of_told(told) if told is not None else None

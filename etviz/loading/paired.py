@@ -314,7 +314,6 @@ def why_not_of(artifacts: ArtifactSet, method: str, block: RunBlock) -> str:
 
 
 def timed_executions(paired: Paired, dump: ETDump) -> list[RunBlock]:
-    """From another ETDump of the same program."""
     return [block for _, block in _executions(paired.artifacts, dump, paired.method)[0]]
 
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def exported_program_of(files: Mapping[str, str], method: str, name: str) -> ExportedProgram:
-    """See `Export.exported_program`."""
     makers = _makers(files, method)
     if name not in makers:
         known = ", ".join(makers) or "none, since there is neither an ETRecord nor a record"

@@ -96,7 +96,6 @@ def pair_sums(reference: int, runtime: int, count: int, rtol: float, atol: float
 
 
 def pair_squares(reference: int, runtime: int, count: int) -> tuple[float, float] | None:
-    """Of the same sums, `dd` and `rr` alone."""
     library, sums = _library(), (ctypes.c_double * 2)()
     finite = library is not None and library.etviz_squares_f32(reference, runtime, count, sums)
     return (sums[0], sums[1]) if finite else None

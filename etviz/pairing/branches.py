@@ -19,8 +19,6 @@ from etviz.upstream.operators import runtime_operator
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Instruction indices of a `cond`'s branches."""
-
     true: range
     false: range
 

@@ -50,8 +50,6 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class HandleMatch:
-    """The edge values of an instruction's outputs, in order."""
-
     instruction: int
     values: tuple[str, ...]
     group: Group
@@ -143,7 +141,6 @@ def agreement(edge: Graph, handles: Mapping[int, tuple[int, ...]], block: RunBlo
 
 
 def other_layers(edge: Graph, layers: Iterable[tuple[int, int, tuple[int, ...]]]) -> str:
-    """For layers inside delegates."""
     shapes: dict[int, list[Sequence[Any]]] = {}
     for node in operators(edge.nodes):
         for handle in node.handles:

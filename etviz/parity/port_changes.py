@@ -103,7 +103,6 @@ class Suspect:
         return frozenset(point for point in points if point.side == "output" and point.module in paths)
 
     def alike(self, path: str) -> list[str]:
-        """Modules at the same place of every layer."""
         if not self.wide:
             return [path]
         pattern = re.compile(re.sub(r"\\\.\d+(?=\\\.|$)", r"\\.\\d+", re.escape(path)))

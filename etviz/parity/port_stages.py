@@ -118,7 +118,6 @@ class Port:
         return run(self.model, self.arguments, self.applied.joined(edits), only=only)
 
     def changed(self, edits: Edits, hidden: frozenset[Point]) -> Port:
-        """Drops values that can no longer be compared."""
         return replace(
             self,
             plain=self.run(edits),

@@ -110,7 +110,6 @@ def interpreter_of(backend_id: str) -> Interpreter | None:
 
 
 def how_to_run(backend_id: str) -> str:
-    """The next step where the runtime lacks a backend."""
     interpreter = INTERPRETERS.get(backend_id)
     if interpreter is None or not interpreter.implementation:
         return "run it on its device and load what it logs, or what probes return (docs/devices.md)"

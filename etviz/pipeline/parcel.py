@@ -28,8 +28,6 @@ _CONTAINERS: Final = {"list": list, "tuple": tuple, "set": set, "frozenset": fro
 
 
 class Known:
-    """Objects that both processes have; here none."""
-
     def name(self, value: Any, packer: Packer) -> Json | None:
         """None if the value itself has to travel."""
         return None

@@ -65,8 +65,6 @@ _DTYPES: Final = {**_FLOATS, 3: "int8", 4: "uint8"}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`reads` and `writes` lack constants."""
-
     at: int
     kind: str
     handle: int
@@ -246,7 +244,6 @@ class PayloadValues:
         return None
 
     def grid(self, name: str) -> tuple[float, int] | None:
-        """Scale and zero point."""
         grid = self._grids.get(self._ids.get(name, _NONE), {})
         return (grid["scale"], grid["zero_point"]) if "zero_point" in grid else None
 

@@ -137,7 +137,6 @@ class Metrics(dict[str, Metric]):
         return metric
 
     def introduce(self, metric: Metric) -> None:
-        """Make a metric known that only some Inspections have."""
         if metric.name not in self:
             self._elsewhere.add(metric.name)
         self[metric.name] = metric

@@ -98,7 +98,6 @@ def overloads_of(target: str) -> list[str]:
 
 
 def kernel_name(overload: torch._ops.OpOverload) -> str:
-    """Name in the runtime: ``aten::add.out``."""
     schema = overload._schema
     return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
 

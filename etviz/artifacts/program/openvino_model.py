@@ -83,7 +83,6 @@ class OpenvinoModel:
 
 
 def masked(content: bytes) -> bytes:
-    """Hide or show text."""
     values = np.frombuffer(content, np.uint8)
     return (values ^ np.resize(_MASK, len(values))).tobytes()
 

@@ -246,7 +246,6 @@ def parse_program(data: memoryview, path: str) -> Program:
 
 
 def place_of_length(path: PathLike, method: str) -> int:
-    """Byte position of a method's number of instructions."""
     data = memoryview(open_artifact(path, "an ExecuTorch program", _ADVICE))
     plans = FlatBuffer(data[: _extent(data, os.fspath(path))[0]], os.fspath(path), "program", _ADVICE).root().vectors(1)
     plan = plans.tables().take(np.array([plans.tables().strings(0).tolist().index(method)]))
@@ -458,7 +457,6 @@ _WRITE_BACK: Final = "aten::copy_"
 
 
 def written_in_place(operator: str, args: Sequence[int]) -> list[int]:
-    """Arguments that a kernel writes in place: buffers."""
     if operator == _WRITE_BACK:
         return list(args[:1])
     known = LANGUAGE_OPERATORS.get(f"{operator.partition('.')[0].replace('::', '.')}.default")

@@ -36,8 +36,6 @@ class TosaOperator:
 
 @dataclass(frozen=True, slots=True)
 class TosaTensor:
-    """`constant` if the file holds its content."""
-
     shape: tuple[int, ...]
     dtype: str
     constant: bool

@@ -151,7 +151,7 @@ def read_grid(quantize: Node, read: Callable[[Any], Any] = lambda argument: argu
 
 
 class StageError(OperatorError, UsageError):
-    """A stage can't be evaluated."""
+    pass
 
 
 @dataclass(slots=True)

@@ -40,7 +40,6 @@ def write_chrome_trace(analysis: Analysis, path: PathLike) -> Path:
 
 
 def chrome_trace(analysis: Analysis) -> dict[str, Any]:
-    """The trace as JSON, without NaN and infinities."""
     about, profile = _Instructions(analysis), analysis.profile
     runs, count = analysis.tables.coverage["event_block"].unique().tolist(), 0
     tracks, events, begin = Tracks(), [], 0.0

@@ -53,7 +53,6 @@ class ViewState(traitlets.HasTraits):
 
     @property
     def analysis(self) -> Analysis:
-        """Raises `UsageError` if the views show no rows yet."""
         if self._analysis is None:
             raise UsageError("no call is open; click a token to open its call")
         return self._analysis
