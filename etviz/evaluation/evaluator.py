@@ -309,6 +309,7 @@ class Evaluator(GraphInterpreter):
         last, limits, env, seen = self.last_uses(graph), self.limits, scope.env, scope.seen
         scopes = (scope, *others)
         alone = not others and seen is None and scope.local is None and scope.perturbed is None
+        alone = alone and scope.logged is None and type(self).step is Evaluator.step
         sizes: dict[str, int] = {}
         for node in graph.nodes:
             if alone:

@@ -94,6 +94,8 @@ def delegate_program(
     program = {
         "version": 0,
         "execution_plan": [plan],
+        "constant_buffer": [],  # executorch reads both lists unasked
+        "backend_delegate_data": [],
         "segments": segments,
         "constant_segment": {"segment_index": 0, "offsets": [0]},  # no constants
         "named_data": [{"key": key, "segment_index": at} for at, key in enumerate(named, 2)],

@@ -12,6 +12,11 @@ function padded(size: number): number {
   return Math.ceil(size / 8) * 8;
 }
 
+function inPlanes({ buffer, byteOffset, byteLength }: DataView): DataView {
+  const words = new Uint8Array(buffer, byteOffset, byteLength);
+  return new DataView(words.map((_, at) => words[8 * (at % (byteLength / 8)) + Math.floor((8 * at) / byteLength)]).buffer);
+}
+
 function pack(
   payload = samplePayload({ layers: 2 }),
   more: Record<string, Answer> = {},
@@ -30,7 +35,10 @@ function pack(
   };
   let end = 0;
   const offsets = held.map(({ byteLength }) => (end += padded(byteLength)) - padded(byteLength));
-  const header = { ...answers, offsets, lengths: held.map(({ byteLength }) => byteLength) };
+  const lengths = held.map(({ byteLength }) => byteLength);
+  const planes = lengths.flatMap((length, k) => (length % 8 === 0 && k % 2 === 0 ? [k] : []));
+  for (const k of planes) held[k] = inPlanes(held[k]);
+  const header = { ...answers, offsets, lengths, planes };
   const text = new TextEncoder().encode(JSON.stringify(header));
   const start = padded(4 + text.length);
   const bytes = new Uint8Array(start + end).fill(0x20, 4, start);

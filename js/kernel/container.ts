@@ -11,7 +11,8 @@
 //          "answers": {"<method>:<row>": {"result": {...}, "buffers": [k, ...]}},   (may be absent)
 //          "offsets": [byte offset of each buffer, from the start of the buffers],
 //          "lengths": [its length in bytes],
-//          "even": {"<k>": [first, last, count]}}   float64 values that have no bytes: evenly spaced
+//          "even": {"<k>": [first, last, count]},   float64 values that have no bytes: evenly spaced
+//          "planes": [k, ...]}   buffers with the first bytes of all words of 8 bytes, then the second ones, and so on
 // "answers" holds what was asked of some rows (error_map, scatter, channels) with the parameters
 // that a view asks with at first, of some runs (timeline), and the containers of other methods (method). An answer names its buffers 0, 1, ...: the k-th entry of its buffer list.
 // etviz/view/pages/container.py writes it.
@@ -34,6 +35,7 @@ interface Header {
   offsets: number[];
   lengths: number[];
   even?: Record<string, [number, number, number]>;
+  planes?: number[];
 }
 
 export interface Report {
@@ -49,17 +51,20 @@ export interface Report {
 const LENGTH_BYTES = 4;
 
 /** Read the uncompressed container. */
-export function readContainer(bytes: Uint8Array): Report {
+export function readContainer(bytes: Uint8Array<ArrayBuffer>): Report {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const start = LENGTH_BYTES + view.getUint32(0, true);
   const text = new TextDecoder().decode(bytes.subarray(LENGTH_BYTES, start));
   const header = JSON.parse(text) as Header;
   if (header.version !== 1) throw new Error(`unknown version of the report: ${header.version}`);
+  const inPlanes = new Set(header.planes);
   const buffersOf = (ids: number[]): DataView[] =>
     ids.map((id) => {
       const even = header.even?.[id];
       if (even) return new DataView(evenlySpaced(...even).buffer);
-      return new DataView(bytes.buffer, bytes.byteOffset + start + header.offsets[id], header.lengths[id]);
+      const stored = new Uint8Array(bytes.buffer, bytes.byteOffset + start + header.offsets[id], header.lengths[id]);
+      const block = inPlanes.has(id) ? fromPlanes(stored) : stored;
+      return new DataView(block.buffer, block.byteOffset, block.byteLength);
     });
   return {
     payload: { result: header.payload, buffers: buffersOf(header.payload_buffers) },
@@ -71,7 +76,7 @@ export function readContainer(bytes: Uint8Array): Report {
       const at = header.payload.methods?.indexOf(name) ?? -1;
       const stored = at > 0 ? header.answers?.[`method:${at}`] : undefined;
       const [block] = stored ? buffersOf(stored.buffers) : [];
-      return block ? readContainer(new Uint8Array(block.buffer as ArrayBuffer, block.byteOffset, block.byteLength)) : null;
+      return block ? readContainer(new Uint8Array(block.buffer, block.byteOffset, block.byteLength)) : null;
     },
     reason: (row) => header.missing[row] ?? withoutTensor(Object.keys(header.tensors).length),
   };
@@ -84,6 +89,14 @@ function evenlySpaced(first: number, last: number, count: number): Float64Array<
   for (let k = 0; k < count - 1; k++) values[k] = first + k * step;
   values[count - 1] = last;
   return values;
+}
+
+/** Words of 8 bytes from their first bytes, second bytes, and so on. */
+function fromPlanes(planes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+  const count = planes.length / 8;
+  const words = new Uint8Array(planes.length);
+  for (let k = 0, at = 0; k < count; k++) for (let byte = 0; byte < 8; byte++) words[at++] = planes[byte * count + k];
+  return words;
 }
 
 function fromBase64(base64: string): Uint8Array<ArrayBuffer> {

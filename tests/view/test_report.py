@@ -22,7 +22,7 @@ from etviz.errors import ArtifactError, UsageError
 from etviz.graph.labels import describe_row
 from etviz.pipeline.execute import execute
 from etviz.view.pages import report_page as report_module
-from etviz.view.pages.container import evenly_spaced
+from etviz.view.pages.container import evenly_spaced, in_planes
 from etviz.view.pages.html import view_page
 from etviz.view.pages.report_page import held_rows
 from etviz.view.payload.program_payload import build_payload
@@ -80,10 +80,10 @@ class Container:
         offsets, lengths = self.header["offsets"], self.header["lengths"]
         assert all(offset % 8 == 0 for offset in offsets)
         even = {int(k): ends for k, ends in self.header["even"].items()}
-        return [
-            np.linspace(*even[k]).tobytes() if k in even else self._data[offsets[k] : offsets[k] + lengths[k]]
-            for k in ids
-        ]
+        held = {k: self._data[offsets[k] : offsets[k] + lengths[k]] for k in ids}
+        for k in set(ids).intersection(self.header["planes"]):
+            held[k] = np.frombuffer(held[k], np.uint8).reshape(8, -1).T.tobytes()
+        return [np.linspace(*even[k]).tobytes() if k in even else held[k] for k in ids]
 
     def payload(self) -> tuple[dict[str, Any], list[bytes]]:
         return self.header["payload"], self.buffers(self.header["payload_buffers"])
@@ -100,6 +100,15 @@ def test_evenly_spaced_values_are_their_ends() -> None:
     others = [np.nextafter(even[0], 1), np.full(8, np.nan), np.array([-0.0] * 8), np.array([0.0, np.inf] * 4), even[3]]
     assert all(evenly_spaced(values.tobytes()) is None for values in others)
     assert [evenly_spaced(b""), evenly_spaced(bytes(31))] == [None, None]
+
+
+def test_numbers_are_kept_in_planes_where_these_compress_better() -> None:
+    numbers = np.random.default_rng(0).standard_normal(1000)
+    planes = in_planes(numbers.tobytes())
+    assert planes is not None
+    assert [planes[0], planes[999], planes[1000]] == [*numbers.tobytes()[0::7992][:2], numbers.tobytes()[1]]
+    assert np.frombuffer(planes, np.uint8).reshape(8, -1).T.tobytes() == numbers.tobytes()
+    assert [in_planes(given) for given in (b"", bytes(31), b"a text of words " * 100)] == [None, None, None]
 
 
 @pytest.fixture
