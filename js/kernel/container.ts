@@ -51,7 +51,7 @@ export interface Report {
 const LENGTH_BYTES = 4;
 
 /** Read the uncompressed container. */
-export function readContainer(bytes: Uint8Array<ArrayBuffer>): Report {
+export function readContainer(bytes: Uint8Array): Report {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const start = LENGTH_BYTES + view.getUint32(0, true);
   const text = new TextDecoder().decode(bytes.subarray(LENGTH_BYTES, start));
@@ -62,7 +62,7 @@ export function readContainer(bytes: Uint8Array<ArrayBuffer>): Report {
     ids.map((id) => {
       const even = header.even?.[id];
       if (even) return new DataView(evenlySpaced(...even).buffer);
-      const stored = new Uint8Array(bytes.buffer, bytes.byteOffset + start + header.offsets[id], header.lengths[id]);
+      const stored = new Uint8Array(bytes.buffer as ArrayBuffer, bytes.byteOffset + start + header.offsets[id], header.lengths[id]);
       const block = inPlanes.has(id) ? fromPlanes(stored) : stored;
       return new DataView(block.buffer, block.byteOffset, block.byteLength);
     });
@@ -76,7 +76,7 @@ export function readContainer(bytes: Uint8Array<ArrayBuffer>): Report {
       const at = header.payload.methods?.indexOf(name) ?? -1;
       const stored = at > 0 ? header.answers?.[`method:${at}`] : undefined;
       const [block] = stored ? buffersOf(stored.buffers) : [];
-      return block ? readContainer(new Uint8Array(block.buffer, block.byteOffset, block.byteLength)) : null;
+      return block ? readContainer(new Uint8Array(block.buffer as ArrayBuffer, block.byteOffset, block.byteLength)) : null;
     },
     reason: (row) => header.missing[row] ?? withoutTensor(Object.keys(header.tensors).length),
   };

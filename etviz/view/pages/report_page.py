@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 DETAILED: Final = 50
 """Number of rows, and of rows inside each zoomed delegate, whose worst elements a ``worst`` report lists."""
 
-HELD: Final = 4000
+HELD: Final = 2500
 """Maximum number of rows, and of rows inside each zoomed delegate, with histograms, which take 0.5 kB each."""
 
 MAPPED: Final = 20
