@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -82,9 +83,11 @@ def test_what_is_measured_again(executed: Make, kept: Path, in_lanes: list[str],
     assert not is_measured()
     os.utime(program.path("etrecord"))
     assert is_measured()
-    for file in kept.iterdir():
-        file.write_text("{}")
-    assert is_measured()
+    empty: dict[str, Any] = {"growth": None, "lanes": 1, "unmoved": [], "values": [], "outputs": [[]]}
+    for damaged in ({}, [], empty):
+        for file in kept.iterdir():
+            file.write_text(json.dumps(damaged))
+        assert is_measured()
     in_lanes.clear()
     pd.testing.assert_frame_equal(program.load().gaps, table, check_exact=True)
     assert not in_lanes

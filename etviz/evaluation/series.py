@@ -215,10 +215,8 @@ class Series:
 
     def _ahead(self, calls: Sequence[Sequence[Any]], told: Sequence[Listener]) -> list[list[InCall]]:
         """None where they don't go together."""
-        nodes, lanes = (
-            (node for node in self._graph.nodes if not gives_number(node)),
-            getattr(self.evaluator, "lanes", 0),
-        )
+        nodes = [node for node in self._graph.nodes if not gives_number(node)]
+        lanes = getattr(self.evaluator, "lanes", 0)
         sizes = [(1 + lanes * (node.name in self._needed), elements(meta)) for node in nodes for meta in node.outputs]
         kept = sum(times * (size or 0) for times, size in sizes) * _BYTES
         count = min(self._count(calls), _TOGETHER // max(1, kept + self.evaluator.limits.peak))

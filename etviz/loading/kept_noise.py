@@ -51,7 +51,7 @@ class KeptNoise:
         try:
             told = orjson.loads(self._place(inputs).read_bytes()) if self._is_kept else None
             return Samples.of_told(told) if told is not None else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, LookupError, TypeError):
             return None
 
     def keep(self, inputs: Sequence[Any], samples: Samples) -> None:
