@@ -86,9 +86,11 @@ export function mismatchRows(status: Column | undefined, rows: number): Uint8Arr
 }
 
 /** The largest size of a finite number in a column. */
-export const largestOf = onceAColumn(({ values }) =>
-  values.reduce((all, value) => (Number.isFinite(value) && Math.abs(value) > all ? Math.abs(value) : all), 0),
-);
+export const largestOf = onceAColumn(({ values }) => {
+  let largest = 0;
+  for (const value of values) if (Number.isFinite(value) && Math.abs(value) > largest) largest = Math.abs(value);
+  return largest;
+});
 
 /** The value of `compute` for a column, computed when first asked for. */
 export function onceAColumn<T>(compute: (column: NumberColumn) => T): (column: NumberColumn) => T {

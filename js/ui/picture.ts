@@ -11,8 +11,7 @@ export function fontOf(size: number): string {
 }
 
 /** The colours as the page has them now; `light-dark()` is resolved by an element, not by a canvas. */
-export function paints(probe: HTMLElement): Paint {
-  const known = new Map<string, string>();
+export function paints(probe: HTMLElement, known = new Map<string, string>()): Paint {
   return (name) => {
     let color = known.get(name);
     if (color === undefined) {
@@ -35,6 +34,7 @@ export function usePicture(
   const canvas = useRef<HTMLCanvasElement>(null);
   const probe = useRef<HTMLSpanElement>(null);
   const due = useRef<(() => void) | null>(null);
+  const colors = useRef(new Map<string, string>());
   const paint = (): void => {
     const context = canvas.current?.getContext("2d");
     if (!canvas.current || !probe.current || !context) return;
@@ -42,7 +42,12 @@ export function usePicture(
     canvas.current.width = Math.round(width * ratio);
     canvas.current.height = Math.round(height * ratio);
     context.scale(ratio, ratio);
-    draw(context, paints(probe.current));
+    colors.current = new Map();
+    draw(context, paints(probe.current, colors.current));
+  };
+  const recolor = (): void => {
+    const now = probe.current && paints(probe.current);
+    if (now && [...colors.current].some(([name, color]) => now(name) !== color)) paint();
   };
   useLayoutEffect(() => {
     // Before the browser paints, but after a rendering with the width that was just measured: once for both.
@@ -55,13 +60,13 @@ export function usePicture(
   useLayoutEffect(() => {
     // Another theme is another colour of the text: hosts say it by an attribute of the page, or the system does.
     const dark = globalThis.matchMedia?.("(prefers-color-scheme: dark)");
-    const observer = new MutationObserver(paint);
+    const observer = new MutationObserver(recolor);
     observer.observe(document.documentElement, { attributes: true });
     observer.observe(document.body, { attributes: true });
-    dark?.addEventListener("change", paint);
+    dark?.addEventListener("change", recolor);
     return () => {
       observer.disconnect();
-      dark?.removeEventListener("change", paint);
+      dark?.removeEventListener("change", recolor);
     };
   }, [width, height, what]);
   return [canvas, probe];

@@ -50,7 +50,7 @@ export function drawnPositions({ start, end }: DrawnRange, focused: number, coun
 }
 
 /** Calls `changed` when an element is scrolled or resized, and at first; `resized` when it is resized. */
-export function useScrollAndSize(
+function useScrollAndSize(
   element: () => HTMLElement | null,
   changed: () => void,
   resized: () => void = () => {},
