@@ -6,14 +6,15 @@ only.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from etviz.artifacts.files import PathLike
 
@@ -24,51 +25,40 @@ _MOST: Final = 4000
 
 def identity(path: PathLike) -> str:
     status = Path(path).stat()
-    parts = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+    return _digest((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+
+
+def _identities(paths: Iterable[PathLike]) -> list[str]:
+    digests = []
+    for path in paths:
+        with contextlib.suppress(OSError):  # a file that is gone has none
+            digests.append(identity(path))
+    return digests
 
 
 def is_known(paths: Iterable[PathLike]) -> bool:
-    try:
-        digests = {identity(path) for path in paths}
-    except OSError:
-        return False
-    return _found(digests) == digests
+    named = list(paths)
+    digests = _identities(named)
+    return len(digests) == len(named) and _found(digests) == set(digests)
 
 
 def note_written(paths: Iterable[PathLike]) -> None:
-    digests = []
-    for path in paths:
-        try:
-            digests.append(identity(path))
-        except OSError:
-            continue
-    _add(digests)
+    _add(_identities(paths))
 
 
 def is_whole(path: PathLike) -> bool:
     """True if the checksums in this file were verified, or etviz wrote it here."""
-    try:
-        digest = identity(path)
-    except OSError:
-        return False
-    return bool(_found((digest, f"{digest}+")))
+    return any(_found((digest, f"{digest}+")) for digest in _identities([path]))
 
 
 def note_whole(path: PathLike) -> None:
-    try:
-        _add([f"{identity(path)}+"])
-    except OSError:
-        return
+    _add([f"{digest}+" for digest in _identities([path])])
 
 
 def alike(files: Mapping[str, PathLike], what: str) -> str:
     """A digest of the claim that these files agree in `what`; empty if one is missing."""
-    try:
-        digests = {kind: identity(path) for kind, path in files.items()}
-    except OSError:
-        return ""
-    return f"{_together(digests | {'what': what})}="
+    digests = dict(zip(files, _identities(files.values()), strict=False))
+    return f"{_digest(sorted([*digests.items(), ('what', what)]))}=" if len(digests) == len(files) else ""
 
 
 def is_noted(what: str) -> bool:
@@ -79,8 +69,8 @@ def note(what: str) -> None:
     _add([what])
 
 
-def _together(digests: Mapping[str, str]) -> str:
-    return hashlib.blake2b(repr(sorted(digests.items())).encode(), digest_size=16).hexdigest()
+def _digest(parts: Sequence[Any]) -> str:
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
 def state_folder() -> Path:

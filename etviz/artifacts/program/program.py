@@ -236,10 +236,9 @@ def parse_program(data: memoryview, path: str) -> Program:
     end, base = _extent(data, path)
     buffer = FlatBuffer(data[:end], path, "program", _ADVICE)
     root = buffer.root()
-    _check_segments(root, base, len(data))
+    segments = _segments(root, data, base)
     plans = root.vectors(1).tables()
     methods = tuple(_read_method(plans.take(np.array([row]))) for row in range(len(plans)))
-    segments = _segments(root, data[base:])
     inline = tuple(root.vectors(3).tables().vectors(0, "<u1").views())
     constants, named = _read_constants(root, segments), _read_named(root, segments)
     return Program(path, methods, constants, named, tuple(segments), inline)
@@ -252,10 +251,13 @@ def place_of_length(path: PathLike, method: str) -> int:
     return int(plan.vectors(5).tables().vectors(2).start[0]) - 4
 
 
-def _segments(root: FlatTables, data: memoryview) -> list[memoryview]:
+def _segments(root: FlatTables, data: memoryview, base: int) -> list[memoryview]:
     tables = root.vectors(4).tables()
-    pairs = zip(tables.scalar(0, "<u8").tolist(), tables.scalar(1, "<u8").tolist(), strict=True)
-    return [data[offset : offset + length] for offset, length in pairs]
+    pairs = list(zip(tables.scalar(0, "<u8").tolist(), tables.scalar(1, "<u8").tolist(), strict=True))
+    needed = max((base + offset + length for offset, length in pairs), default=0)
+    if needed > len(data):
+        raise _truncated(root.buffer.path, len(data), needed)
+    return [data[base + offset :][:length] for offset, length in pairs]
 
 
 def _read_constants(root: FlatTables, segments: Sequence[memoryview]) -> tuple[memoryview, ...]:
@@ -278,18 +280,13 @@ def _extent(data: memoryview, path: str) -> tuple[int, int]:
     end, base = (int.from_bytes(data[start : start + 8], "little") for start in (16, 24))
     needed = max(end, base)
     if needed > len(data) or end < 8:
-        problem = f"the program is truncated: it has {len(data)} bytes of at least {needed}"
-        raise ArtifactError(path, problem, _ADVICE, where=len(data), found=len(data), expected=needed)
+        raise _truncated(path, len(data), needed, "at least ")
     return end, base
 
 
-def _check_segments(root: FlatTables, base: int, size: int) -> None:
-    tables = root.vectors(4).tables()
-    pairs = zip(tables.scalar(0, "<u8").tolist(), tables.scalar(1, "<u8").tolist(), strict=True)
-    needed = max((base + offset + length for offset, length in pairs), default=0)
-    if needed > size:
-        problem = f"the program is truncated: it has {size} bytes of {needed}"
-        raise ArtifactError(root.buffer.path, problem, _ADVICE, where=size, found=size, expected=needed)
+def _truncated(path: str, size: int, needed: int, least: str = "") -> ArtifactError:
+    problem = f"the program is truncated: it has {size} bytes of {least}{needed}"
+    return ArtifactError(path, problem, _ADVICE, where=size, found=size, expected=needed)
 
 
 def _read_method(plan: FlatTables) -> Method:
