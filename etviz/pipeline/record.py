@@ -19,7 +19,7 @@ from etviz.graph.delegation import count_nodes
 from etviz.graph.ir import Graph
 from etviz.pipeline.capture import capture, capture_reference, check_reference
 from etviz.upstream import tosa
-from etviz.upstream.executorch import delegated_listings, emitted_programs, lowered_module, quietly
+from etviz.upstream.executorch import delegated_listings, emitted_programs, lowered_module, quietly, swapped
 
 if TYPE_CHECKING:
     from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
@@ -104,11 +104,8 @@ def recording(path: PathLike) -> Generator[None]:
         emitted.append((listings, emit(self, *args, **kwargs)))
         return emitted[-1][1]
 
-    EdgeProgramManager.to_executorch = emit_and_keep
-    try:
+    with swapped(EdgeProgramManager, to_executorch=emit_and_keep):
         yield
-    finally:
-        EdgeProgramManager.to_executorch = emit
     if len(emitted) != 1:
         raise UsageError(f"recording() takes the one program that is emitted in its block, found {len(emitted)}")
     ((listings, manager),) = emitted

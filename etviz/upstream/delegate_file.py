@@ -68,10 +68,10 @@ def delegate_program(
     for place in outputs:
         offset = {"memory_offset_low": planned & _LOW, "memory_offset_high": planned >> 32}
         values.append(_tensor(place) | {"allocation_info": {"memory_id": 1, **offset}})
-        planned = _aligned(planned + math.prod(place.shape) * place.itemsize, _PLANNED)
+        planned = aligned(planned + math.prod(place.shape) * place.itemsize, _PLANNED)
     segments, data = [], bytearray()
     for content in (b"", payload, *named.values()):
-        data.extend(bytes(_aligned(len(data), _SEGMENT) - len(data)))
+        data.extend(bytes(aligned(len(data), _SEGMENT) - len(data)))
         segments.append({"offset": len(data), "size": len(content)})
         data += content
     delegate = {
@@ -102,7 +102,7 @@ def delegate_program(
     }
     body = flatbuffer(package_file(SCHEMA), program)
     size = len(body) + _HEADER.size
-    start = _aligned(size, _SEGMENT)
+    start = aligned(size, _SEGMENT)
     root = int.from_bytes(body[:4], "little") + _HEADER.size
     header = _HEADER.pack(_MAGIC, _HEADER.size, size, start, len(data))
     return b"".join([root.to_bytes(4, "little"), body[4:8], header, body[8:], bytes(start - size), data])
@@ -112,5 +112,5 @@ def _tensor(place: TensorPlace) -> dict[str, Any]:
     return {"scalar_type": place.code, "sizes": list(place.shape), "dim_order": list(place.dim_order)}
 
 
-def _aligned(size: int, to: int) -> int:
+def aligned(size: int, to: int) -> int:
     return -(-size // to) * to

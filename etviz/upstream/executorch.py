@@ -13,7 +13,7 @@ import logging
 import sys
 import threading
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,26 +65,35 @@ def delegated_listings(manager: EdgeProgramManager) -> dict[str, str]:
 
 
 @contextlib.contextmanager
+def swapped(owner: Any, **attributes: Any) -> Generator[None]:
+    """Let upstream's class or module have other attributes."""
+    kept = {name: getattr(owner, name) for name in attributes}
+    try:
+        for name, value in attributes.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for name, value in kept.items():
+            setattr(owner, name, value)
+
+
+@contextlib.contextmanager
 def refusals() -> Generator[dict[str, str]]:
     """Collect why partitioners leave nodes out: the last reason by node name."""
     from executorch.exir.backend.utils import WhyNoPartition, WhyNoPartitionReporter
 
     heard: dict[str, str] = {}
-    call, report = WhyNoPartition.__call__, WhyNoPartitionReporter.report_reject
 
-    def told(self: Any, node: Any, reason: str) -> None:
-        heard[str(getattr(node, "name", node))] = str(reason)
-        call(self, node, reason)
+    def hearing(plain: Callable[..., None]) -> Callable[..., None]:
+        def told(self: Any, node: Any, reason: str) -> None:
+            heard[str(getattr(node, "name", node))] = str(reason)
+            plain(self, node, reason)
 
-    def reported(self: Any, node: Any, reason: str) -> None:
-        heard[str(getattr(node, "name", node))] = str(reason)
-        report(self, node, reason)
+        return told
 
-    WhyNoPartition.__call__, WhyNoPartitionReporter.report_reject = told, reported
-    try:
+    reporter = swapped(WhyNoPartitionReporter, report_reject=hearing(WhyNoPartitionReporter.report_reject))
+    with swapped(WhyNoPartition, __call__=hearing(WhyNoPartition.__call__)), reporter:
         yield heard
-    finally:
-        WhyNoPartition.__call__, WhyNoPartitionReporter.report_reject = call, report
 
 
 def lowered_module(owner: torch.nn.Module, node: FxNode) -> Any | None:
@@ -223,15 +232,10 @@ def _needless_patterns_skipped(program: ExportedProgram, backend_id: str) -> Gen
     from executorch.backends.xnnpack.partition.graphs import bilinear_2d, sdpa
 
     targets = " ".join(str(node.target) for node in program.graph.nodes)
-    kept = sdpa.get_graphs, bilinear_2d.get_graphs_dict
-    try:
-        if "logical_not" not in targets:
-            sdpa.get_graphs = list
-        if "upsample_bilinear2d" not in targets:
-            bilinear_2d.get_graphs_dict = dict
+    masks = {} if "logical_not" in targets else {"get_graphs": list}
+    resizes = {} if "upsample_bilinear2d" in targets else {"get_graphs_dict": dict}
+    with swapped(sdpa, **masks), swapped(bilinear_2d, **resizes):
         yield
-    finally:
-        sdpa.get_graphs, bilinear_2d.get_graphs_dict = kept
 
 
 def is_allocation(node: FxNode) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import UsageError
+from etviz.upstream.executorch import swapped
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,12 +49,8 @@ def specify(
         return module
 
     spec, rewrites = _compile_spec(backend_id, [CompileSpec(key, value) for key, value in compile_specs])
-    manager.transform_to_backend_pipeline = transform
-    try:
-        with rewrites:
-            return bytes(TOSABackend._preprocess(copied, spec).processed_bytes), origins
-    finally:
-        manager.transform_to_backend_pipeline = original
+    with swapped(manager, transform_to_backend_pipeline=transform), rewrites:
+        return bytes(TOSABackend._preprocess(copied, spec).processed_bytes), origins
 
 
 def _compile_spec(backend_id: str, specs: list[Any]) -> tuple[Any, contextlib.AbstractContextManager[None]]:
@@ -66,11 +63,8 @@ def _compile_spec(backend_id: str, specs: list[Any]) -> tuple[Any, contextlib.Ab
     else:
         from executorch.backends.arm.tosa.compile_spec import TosaCompileSpec as Spec
     spec: Any = Spec._from_list(specs)
-    if backend_id == "TOSABackend":
-        return spec, contextlib.nullcontext()
-    return TOSABackend.filter_tosa_compile_specs(spec), _vgf_passes() if backend_id == "VgfBackend" else (
-        contextlib.nullcontext()
-    )
+    spec = spec if backend_id == "TOSABackend" else TOSABackend.filter_tosa_compile_specs(spec)
+    return spec, _vgf_passes() if backend_id == "VgfBackend" else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

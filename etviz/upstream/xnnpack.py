@@ -8,7 +8,8 @@ import struct
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final
 
-from etviz.upstream.delegate_file import flatbuffer, package_file
+from etviz.upstream.delegate_file import aligned, flatbuffer, package_file
+from etviz.upstream.executorch import swapped
 
 BACKEND: Final = "XnnpackBackend"
 _SCHEMA: Final = "backends/xnnpack/serialization/schema.fbs"
@@ -34,8 +35,8 @@ def parts(payload: memoryview) -> tuple[memoryview, memoryview]:
 
 
 def pack(graph: Mapping[str, Any], constants: bytes) -> bytes:
-    body, start = flatbuffer(package_file(_SCHEMA), graph), -(-_HEADER.size // _ALIGNMENT) * _ALIGNMENT
-    end = start + -(-len(body) // _ALIGNMENT) * _ALIGNMENT
+    body, start = flatbuffer(package_file(_SCHEMA), graph), aligned(_HEADER.size, _ALIGNMENT)
+    end = start + aligned(len(body), _ALIGNMENT)
     header = _HEADER.pack(bytes(4) + _MAGIC, _HEADER.size, start, len(body), end, len(constants))
     return header.ljust(start, b"\0") + body.ljust(end - start, b"\0") + constants
 
@@ -61,8 +62,5 @@ def payloads(look: Look) -> Generator[None]:
         look(payload, {name: _bytes(kept.buffers[entry.buffer_index]) for name, entry in kept.pte_data.items()})
         return payload
 
-    preprocess.serialize_xnnpack_binary, preprocess.NamedDataStore = serialize, store
-    try:
+    with swapped(preprocess, serialize_xnnpack_binary=serialize, NamedDataStore=store):
         yield
-    finally:
-        preprocess.serialize_xnnpack_binary, preprocess.NamedDataStore = original, store_class
