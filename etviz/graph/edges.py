@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -67,11 +68,8 @@ class _Walk:
             self.edges.append(DataEdge(value.maker, 0, target, argument))
 
     def _delegate(self, node: Node, inner: Graph, at: int, known: Mapping[str, _Values]) -> _Values:
-        given = iter(node.args)
-        names: dict[str, _Values] = {}
-        for placeholder in inner.inputs:
-            if placeholder.kind == "user":
-                names[placeholder.name] = [_first(next(given, None), known)]
+        given = itertools.zip_longest(inner.user_inputs(), node.args[: len(inner.user_inputs())])
+        names: dict[str, _Values] = {placeholder.name: [_first(argument, known)] for placeholder, argument in given}
         self.block(inner, at + 1, names, inside=True)
         values = []
         for output, out in enumerate(inner.outputs):

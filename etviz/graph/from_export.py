@@ -73,18 +73,17 @@ def _read_graph(name: str, data: Json, depth: int) -> Graph:
 
 
 def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, taken: set[str]) -> None:
-    metadata = data.get("metadata") or {}
-    if str(data["target"]).endswith("higher_order.cond"):
+    metadata, target = data.get("metadata") or {}, _short(str(data["target"]))
+    if target.endswith("higher_order.cond"):
         _read_condition(graph, data, metas, depth)
         return
-    if (loop := _LOOPS.get(_short(str(data["target"])))) is not None:
+    if (loop := _LOOPS.get(target)) is not None:
         _read_loop(graph, data, metas, depth, loop)
         return
-    if _short(str(data["target"])) in WRAPS and _read_wrapped(graph, data, depth):
+    if target in WRAPS and _read_wrapped(graph, data, depth):
         return
-    names = [name for output in data["outputs"] for name in _output_names(output)]
+    names = _output_names(data)
     kwargs = {str(entry["name"]): _argument(entry["arg"], graph, depth) for entry in data["inputs"]}
-    target = _short(str(data["target"]))
     if target in _FUNCTIONALIZED:
         target, kwargs, names = _read_functionalized(target, kwargs, names)
     single = len(names) == 1 and "as_tensors" not in data["outputs"][0]
@@ -135,7 +134,7 @@ def _short(target: str) -> str:
 
 def _read_condition(graph: Graph, data: Json, metas: dict[str, Meta], depth: int) -> None:
     predicate, true, false, operands = (_argument(entry["arg"], graph, depth) for entry in data["inputs"])
-    names = [name for output in data["outputs"] for name in _output_names(output)]
+    names = _output_names(data)
     if not (isinstance(true, Tag) and isinstance(false, Tag) and isinstance(operands, list)):
         raise MalformedGraphError("a cond node has no two branches")
     for branch in {true.value, false.value}:
@@ -154,7 +153,7 @@ def _read_loop(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, tar
     lists = isinstance(carries, list) and isinstance(rows, list) and isinstance(operands, list)
     if not (isinstance(body, Tag) and body.kind == "graph" and lists):
         raise MalformedGraphError(f"a {target} node has no body or no lists of arguments")
-    names = [name for output in data["outputs"] for name in _output_names(output)]
+    names = _output_names(data)
     prefix = names[0] if names else target
     graph.subgraphs, inner, key = others, graph.subgraphs[body.value], f"{prefix}_{body.value}"
     if len(inner.inputs) < len(carries) + len(rows) or len(inner.outputs) < len(carries):
@@ -178,7 +177,7 @@ def _read_wrapped(graph: Graph, data: Json, depth: int) -> bool:
         raise MalformedGraphError(f"a {data['target']} node has no graph")
     if not changes_nothing(_short(str(data["target"])), given):
         return False
-    inner, names = graph.subgraphs[given[at].value], [name for out in data["outputs"] for name in _output_names(out)]
+    inner, names = graph.subgraphs[given[at].value], _output_names(data)
     graph.subgraphs = others
     unwrap(graph, inner, given[at + 1 :], names, f"{names[0] if names else inner.name}/")
     return True
@@ -189,19 +188,16 @@ def _python(target: str) -> str:
     return f"py.{name}" if module in ("_operator", "operator", "builtins", "math") else target
 
 
-def _output_names(output: Json) -> list[str]:
-    kind, value = _only(output)
-    if kind == "as_tensors" or kind == "as_optional_tensors":
-        return [str(_inner_name(part)) for part in value]
-    return [str(_inner_name(value))]
+def _output_names(node: Json) -> list[str]:
+    names = []
+    for kind, value in map(_only, node["outputs"]):
+        names += map(_inner_name, value if kind in ("as_tensors", "as_optional_tensors") else [value])
+    return names
 
 
 def _inner_name(value: Json) -> str:
     if isinstance(value, dict):
-        if "name" in value:
-            return str(value["name"])
-        inner = _only(value)[1]
-        return _inner_name(inner) if isinstance(inner, dict) else str(inner)
+        return str(value["name"]) if "name" in value else _inner_name(_only(value)[1])
     return str(value)
 
 

@@ -7,11 +7,11 @@ of each result. It includes the emitter's slices and copies, which the runtime l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from etviz.graph.ir import Graph, Input, Node, Ref, map_arg
+from etviz.graph.ir import Graph, Input, Node, Ref, renamed
 
 ROUNDS: Final = "aten::sym_size.int"
 TAKE: Final = "aten::select_copy.int_out"
@@ -36,15 +36,10 @@ def make_body(body: Graph, name: str, carries: int, rows: int) -> None:
     taken = users[carries : carries + rows]
     whole = [Input(f"{placeholder.name}_rows", "user") for placeholder in taken]
     at = Input("round", "user")
+    places = [(Ref(tensor.name), 0, Ref(at.name)) for tensor in whole]
     takes = [
-        Node(
-            placeholder.name,
-            "aten.select_copy.int",
-            (Ref(tensor.name), 0, Ref(at.name)),
-            outputs=(placeholder.meta,),
-            kernel=TAKE,
-        )
-        for placeholder, tensor in zip(taken, whole, strict=True)
+        Node(placeholder.name, "aten.select_copy.int", place, outputs=(placeholder.meta,), kernel=TAKE)
+        for placeholder, place in zip(taken, places, strict=True)
     ]
     given = iter([*users[:carries], *whole, *users[carries + rows :], at])
     others = [placeholder for placeholder in body.inputs if placeholder.kind != "user"]
@@ -61,22 +56,16 @@ def make_body(body: Graph, name: str, carries: int, rows: int) -> None:
 
 def rename(graph: Graph, prefix: str) -> None:
     """Prefix the names of a branch or body: a branch's own ones may be those of the graph around it."""
-
-    def renamed(leaf: Any) -> Any:
-        return Ref(prefix + leaf.name) if isinstance(leaf, Ref) else leaf
-
+    names = {item.name: Ref(prefix + item.name) for item in (*graph.inputs, *graph.nodes)}
     graph.inputs = [replace(item, name=prefix + item.name) for item in graph.inputs]
     for node in graph.nodes:
         node.name = prefix + node.name
-        node.args, node.kwargs = tuple(map_arg(node.args, renamed)), map_arg(node.kwargs, renamed)
-    graph.outputs = [map_arg(out, renamed) for out in graph.outputs]
+        node.args, node.kwargs = tuple(renamed(node.args, names)), renamed(node.kwargs, names)
+    graph.outputs = renamed(graph.outputs, names)
     graph.mutations = {target: prefix + name for target, name in graph.mutations.items()}
-    for inner in {name: inner for node in graph.nodes for name, inner in _run_by(graph, node)}.values():
+    run = (pair for node in graph.nodes for pair in zip(node.subgraphs, graph.branches(node), strict=False))
+    for inner in dict(run).values():
         rename(inner, prefix)
-
-
-def _run_by(graph: Graph, node: Node) -> Iterator[tuple[str, Graph]]:
-    return zip(node.subgraphs, graph.branches(node), strict=False)
 
 
 def is_whole(graph: Graph, node: Node) -> bool:

@@ -70,13 +70,11 @@ def _with_bodies(graph: Graph, bodies: Mapping[str, tuple[str, list[str]]]) -> G
     for node in graph.nodes:
         if node.name in bodies:
             body_refs, args = list(map(Ref, bodies[node.name][1])), node.args
-            args = (
-                (args[0], *body_refs, list(args[1]))
-                if node.target == "cond"
-                else (*body_refs, *args[node.target == "map" :])
+            before, after = (
+                ([args[0]], [list(args[1])]) if node.target == "cond" else ([], args[node.target == "map" :])
             )
             nodes.extend(Node(body.name, BODY) for body in body_refs)
-            node = replace(node, args=args)
+            node = replace(node, args=(*before, *body_refs, *after))
         nodes.append(node)
     names = {name: new_name for name, (new_name, _) in bodies.items()}
     outputs = [_with_names(value, names) for value in graph.outputs]

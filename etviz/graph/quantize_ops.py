@@ -124,24 +124,14 @@ def grid_arguments(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     kind = granularity(target)
     if not kind:
         return None
-    given = dict(zip(_ORDER[kind], args[1:], strict=False)) | {
-        _ALSO.get(name, name): value for name, value in kwargs.items()
-    }
+    named = {_ALSO.get(name, name): value for name, value in kwargs.items()}
+    given = dict(zip(_ORDER[kind], args[1:], strict=False)) | named
     dtype = given.get("dtype") or given.get("input_dtype") or given.get("output_dtype")
     low, high = (given.get(name) for name in ("quant_min", "quant_max"))
     if low is None or high is None:
         low, high = _range(dtype)
-    zero_point = given.get("zero_point")
-    return GridArguments(
-        kind,
-        given.get("scale"),
-        0 if zero_point is None else zero_point,
-        low,
-        high,
-        given.get("axis"),
-        given.get("group_size"),
-        given.get("block_size"),
-    )
+    zero_point, *blocks = map(given.get, ("zero_point", "axis", "group_size", "block_size"))
+    return GridArguments(kind, given.get("scale"), 0 if zero_point is None else zero_point, low, high, *blocks)
 
 
 def _range(dtype: Any) -> tuple[int | None, int | None]:
