@@ -113,6 +113,11 @@ def read_values(path: PathLike) -> Any:
             raise ArtifactError(path, f"the inputs can't be read ({reason})", _ADVICE) from error
 
 
+def read_in_order(path: PathLike) -> Any:
+    values = read_values(path)
+    return tuple(values.values()) if isinstance(values, dict) else values
+
+
 def _safetensors(data: memoryview, path: str) -> dict[str, Any]:
     if int.from_bytes(data[:8], "little") > MOST_HEADER:
         raise ValueError("its header is larger than that of any file with inputs")
@@ -216,6 +221,6 @@ def _raw(path: Path, at: int, method: Method | None, graph: Graph | None) -> Any
     if graph is not None:
         users = graph.user_inputs()
         meta = users[at].meta if at < len(users) else None
-        if meta is not None and all(isinstance(size, int) for size in meta.shape):
-            return read_tensor(path, meta.dtype, list(map(int, meta.shape)))
+        if meta is not None and meta.sizes is not None:
+            return read_tensor(path, meta.dtype, meta.sizes)
     raise UsageError(f"{path}: dtype and shape of input {at} are not known; give pte=, or the inputs as tensors")

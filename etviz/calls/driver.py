@@ -221,14 +221,10 @@ def _places(inputs: Sequence[Input], heard: Sequence[torch.Tensor]) -> dict[int,
 
 
 def _takes(placeholder: Input, value: torch.Tensor) -> bool:
-    shape = _shape(placeholder)
-    return (
-        placeholder.meta is not None
-        and not _is_integer(placeholder)
-        and placeholder.meta.dtype == _type(value)
-        and len(shape) == value.ndim
-        and all(isinstance(size, str) or size == length for size, length in zip(shape, value.shape, strict=True))
-    )
+    meta = placeholder.meta
+    if meta is None or _is_integer(placeholder):
+        return False
+    return meta.dtype == _type(value) and meta.takes(value.shape)
 
 
 def _type(value: torch.Tensor) -> str:

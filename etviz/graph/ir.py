@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +52,16 @@ class Meta:
     dtype: str
     shape: tuple[int | str, ...]
     scale: float | None = None
+
+    @property
+    def sizes(self) -> tuple[int, ...] | None:
+        """None if one is dynamic."""
+        sizes = tuple(size for size in self.shape if isinstance(size, int))
+        return sizes if len(sizes) == len(self.shape) else None
+
+    def takes(self, sizes: Sequence[int]) -> bool:
+        pairs = zip(self.shape, sizes, strict=False)
+        return len(self.shape) == len(sizes) and all(isinstance(a, str) or a == b for a, b in pairs)
 
 
 @dataclass(slots=True)

@@ -27,6 +27,15 @@ def items(operator: Node, names: Iterable[str], metas: Sequence[Meta | None] = (
     ]
 
 
+def by_handles(nodes: Iterable[Node]) -> dict[int, list[Node]]:
+    """The operators of each debug handle."""
+    by_handle: dict[int, list[Node]] = {}
+    for node in operators(nodes):
+        for handle in node.handles:
+            by_handle.setdefault(handle, []).append(node)
+    return by_handle
+
+
 def operators(nodes: Iterable[Node]) -> Iterator[Node]:
     return (node for node in nodes if node.target != "getitem")
 

@@ -17,7 +17,7 @@ from etviz.graph.ir import Graph, Meta, Node, Ref, Tag
 from etviz.pairing.branches import Loop, Region, controlled, regions
 from etviz.pairing.edge_values import EdgeValues
 from etviz.pairing.matched_constants import VIEW, Constants
-from etviz.pairing.order import Order, takers
+from etviz.pairing.order import Order, instructions_by_name, takers
 from etviz.upstream.operators import runtime_operator
 
 Origins: TypeAlias = "Callable[[Instruction], Sequence[Origin]]"
@@ -87,12 +87,8 @@ class _Search:
         constants: Constants,
         origins: Origins,
     ) -> None:
-        self.method, self.edge, self.handles, self._origins = (
-            method,
-            EdgeValues(edge, constants.classes),
-            handles,
-            origins,
-        )
+        self.method, self.edge = method, EdgeValues(edge, constants.classes)
+        self.handles, self._origins = handles, origins
         areas = regions(method)
         branched = {i for area in areas for i in area.everything}
         self.calls = [i for i in method.instructions if i.kind in ("kernel", "delegate") and i.index not in branched]
@@ -128,8 +124,7 @@ class _Search:
         self.produced = {value for value, count in writers.items() if count == 1}
         users = [placeholder.name for placeholder in self.edge.graph.user_inputs()]
         if len(users) == len(self.method.inputs):
-            for value, name in zip(self.method.inputs, users, strict=True):
-                self.domains[value] = {name}
+            self.domains |= {value: {name} for value, name in zip(self.method.inputs, users, strict=True)}
         for call in self.calls:
             if call.kind == "kernel":
                 self._begin_kernel(call)
@@ -164,13 +159,10 @@ class _Search:
             return
         target, arguments = known
         handles = set(self.handles.get(call.index, ()))
+        nodes = self.edge.by_target.get(target, [])
         if handles:
-            by_name = {
-                n.name: n for handle in handles for n in self.edge.by_handle.get(handle, ()) if n.target == target
-            }
-            nodes = list(by_name.values())
-        else:
-            nodes = self.edge.by_target.get(target, [])
+            nodes = [self.edge.operators[name] for name in self._operators(call)]
+            nodes = [node for node in nodes if node.target == target]
         if not self._spend(len(nodes)):
             return
         nodes = [n for n in nodes if self._fits_outputs(call, n)]
@@ -392,11 +384,8 @@ class _Search:
         if not self._spend(len(self.edge.graph.nodes) + sum(map(len, self.options.values()))):
             return False
         taken = takers({index: names for index, names in self.options.items() if names})
-        possible: dict[str, list[int]] = {}
-        for index, names in (*self.options.items(), *self._claimed.items()):
-            for name in names:
-                if index in taken.get(name, (index,)):
-                    possible.setdefault(name, []).append(index)
+        possible = instructions_by_name((*self.options.items(), *self._claimed.items()))
+        possible = {name: [at for at in calls if at in taken.get(name, (at,))] for name, calls in possible.items()}
         spans = self._order.spans(possible, taken.keys())
         fits = self._order.fits
         where = {
@@ -603,11 +592,8 @@ def _flat(method: Method, values: Sequence[int]) -> tuple[int, ...]:
 def _fits(spec: TensorSpec | None, meta: Meta | None) -> bool:
     if spec is None or meta is None:
         return True
-    if spec.dtype != meta.dtype or len(spec.sizes) != len(meta.shape):
-        return False
-    return spec.dynamism != "static" or all(
-        not isinstance(size, int) or size == emitted for emitted, size in zip(spec.sizes, meta.shape, strict=True)
-    )
+    fits = len(spec.sizes) == len(meta.shape) if spec.dynamism != "static" else meta.takes(spec.sizes)
+    return spec.dtype == meta.dtype and fits
 
 
 def _same_literal(stored: Any, given: Any) -> bool:

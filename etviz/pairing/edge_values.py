@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from etviz.graph.ir import Graph, Meta, Node, Ref, map_arg
-from etviz.graph.uses import Uses, item_of, operators
+from etviz.graph.uses import Uses, by_handles, item_of, operators
 
 
 class EdgeValues(Uses):
@@ -24,7 +24,7 @@ class EdgeValues(Uses):
         self.maker = {value: name for name, values in self.given.items() for value in values}
         self.metas: dict[str, Meta | None] = {placeholder.name: placeholder.meta for placeholder in graph.inputs}
         self.by_target: dict[str, list[Node]] = {}
-        self.by_handle: dict[int, list[Node]] = {}
+        self.by_handle = by_handles(graph.nodes)
         self._users = {placeholder.name for placeholder in graph.user_inputs()}
         self._classes = dict(classes or {})
         self._members: dict[str, list[str]] = {}
@@ -32,8 +32,6 @@ class EdgeValues(Uses):
             for at, value in enumerate(self.given[node.name]):
                 self.metas[value] = node.outputs[at] if at < len(node.outputs) else None
             self.by_target.setdefault(node.target, []).append(node)
-            for handle in node.handles:
-                self.by_handle.setdefault(handle, []).append(node)
 
     def same(self, name: str) -> str:
         """Representative of the equal values that the same operators compute from the same inputs."""

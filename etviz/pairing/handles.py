@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.artifacts.scalar_types import scalar_type_name
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref
 from etviz.graph.labels import instructions_text
-from etviz.graph.uses import Uses, is_size, only_moves, operators
-from etviz.pairing.order import Order, takers
+from etviz.graph.uses import Uses, by_handles, is_size, only_moves, operators
+from etviz.pairing.order import Order, instructions_by_name, takers
 from etviz.pairing.skeleton import kernels_of
 
 if TYPE_CHECKING:
@@ -69,10 +68,7 @@ class _Candidates:
     ) -> None:
         self.operators = {node.name: node for node in operators(edge.nodes)}
         calls = {name: _call(node) for name, node in self.operators.items()}
-        by_handle: dict[int, list[Node]] = {}
-        for node in self.operators.values():
-            for handle in node.handles:
-                by_handle.setdefault(handle, []).append(node)
+        by_handle = by_handles(edge.nodes)
         self.left: dict[int, set[str]] = {}
         self._several = set[int]()
         for at, debug_handles in handles.items():
@@ -95,11 +91,7 @@ class _Candidates:
         return self._keep(lambda at, name: name not in taken or at in taken[name])
 
     def _put_in_order(self) -> bool:
-        possible: dict[str, list[int]] = {}
-        for at, names in self.left.items():
-            for name in names:
-                possible.setdefault(name, []).append(at)
-        spans = self._order.spans(possible, self._taken.keys())
+        spans = self._order.spans(instructions_by_name(self.left.items()), self._taken.keys())
         return self._keep(lambda at, name: name not in spans or self._order.fits(at, spans[name]))
 
     def _keep(self, fits: Callable[[int, str], bool]) -> bool:
@@ -123,15 +115,7 @@ def _fits_logged(metas: Sequence[Meta | None], refs: Sequence[TensorRef]) -> boo
 
 
 def _fits_ref(meta: Meta | None, ref: TensorRef) -> bool:
-    if meta is None:
-        return True
-    return meta.dtype == scalar_type_name(ref.layout.scalar_type) and _has_sizes(meta, ref)
-
-
-def _has_sizes(meta: Meta, ref: TensorRef) -> bool:
-    sizes = ref.layout.sizes
-    pairs = zip(meta.shape, sizes, strict=False)
-    return len(meta.shape) == len(sizes) and all(not isinstance(size, int) or size == wanted for size, wanted in pairs)
+    return meta is None or (meta.dtype == ref.layout.dtype and meta.takes(ref.layout.sizes))
 
 
 def agreement(edge: Graph, handles: Mapping[int, tuple[int, ...]], block: RunBlock) -> int:
@@ -141,15 +125,12 @@ def agreement(edge: Graph, handles: Mapping[int, tuple[int, ...]], block: RunBlo
 
 
 def other_layers(edge: Graph, layers: Iterable[tuple[int, int, tuple[int, ...]]]) -> str:
-    shapes: dict[int, list[Sequence[Any]]] = {}
-    for node in operators(edge.nodes):
-        for handle in node.handles:
-            shapes.setdefault(handle, []).extend((None,) if meta is None else meta.shape for meta in node.outputs)
+    by_handle = by_handles(edge.nodes)
     for at, handle, sizes in layers:
-        expected = shapes.get(handle, [])
-        fixed = expected and all(isinstance(size, int) for shape in expected for size in shape)
-        if fixed and math.prod(sizes) not in map(math.prod, expected):
-            said = " or ".join(dict.fromkeys(str(tuple(shape)) for shape in expected))
+        metas = [meta for node in by_handle.get(handle, ()) for meta in node.outputs]
+        expected = [meta.sizes for meta in metas if meta is not None and meta.sizes is not None]
+        if metas and len(expected) == len(metas) and math.prod(sizes) not in map(math.prod, expected):
+            said = " or ".join(dict.fromkeys(map(str, expected)))
             return f"instruction {at} has a layer that gives the sizes {sizes}, its operator {said}"
     return ""
 
@@ -159,7 +140,7 @@ def other_sizes(edge: Graph, handles: Mapping[int, tuple[int, ...]], block: RunB
     for at, named, refs in _called(edge, handles, block):
         metas = [meta for node in named for meta in node.outputs]
         for ref in refs if metas and None not in metas else ():
-            if not any(meta is not None and _has_sizes(meta, ref) for meta in metas):
+            if not any(meta is not None and meta.takes(ref.layout.sizes) for meta in metas):
                 shapes = " or ".join(dict.fromkeys(str(tuple(meta.shape)) for meta in metas if meta is not None))
                 return f"instruction {at} ({_call(named[0])}) gives the sizes {ref.layout.sizes}, its operator {shapes}"
     return ""
@@ -169,11 +150,7 @@ def _called(
     edge: Graph, handles: Mapping[int, tuple[int, ...]], block: RunBlock
 ) -> Iterator[tuple[int, list[Node], Sequence[TensorRef]]]:
     """Kernels with the operators of their name and handles, and what they logged."""
-    operator_of: dict[int, list[Node]] = {}
-    for node in operators(edge.nodes):
-        for handle in node.handles:
-            operator_of.setdefault(handle, []).append(node)
-    logged = logged_tensors(block)
+    operator_of, logged = by_handles(edge.nodes), logged_tensors(block)
     for at, name in sorted(kernels_of([block]).items()):
         called = _kernel(Node("", "", kernel=name))
         candidates = (node for handle in handles.get(at, ()) for node in operator_of.get(handle, ()))
@@ -429,8 +406,4 @@ def _fitting(groups: HandleGroups, cut: Cut, log: RuntimeLog) -> dict[str, list[
 
 
 def _fits(meta: Meta | None, value: Any) -> bool:
-    if meta is None or str(getattr(value, "dtype", "")) != f"torch.{meta.dtype}" or len(meta.shape) != value.dim():
-        return False
-    return all(
-        not isinstance(size, int) or size == wanted for size, wanted in zip(meta.shape, value.shape, strict=True)
-    )
+    return meta is not None and str(getattr(value, "dtype", "")) == f"torch.{meta.dtype}" and meta.takes(value.shape)

@@ -77,9 +77,8 @@ def _views(graph: Graph, constants: Mapping[str, torch.Tensor]) -> dict[str, tor
         source = views.get(name, constants.get(name))
         if source is None or meta is None or not source.is_contiguous():
             continue
-        sizes = [size for size in meta.shape if isinstance(size, int)]
-        if len(sizes) == len(meta.shape) and math.prod(sizes) == source.numel():
-            views[node.name] = source.reshape(sizes)
+        if meta.sizes is not None and math.prod(meta.sizes) == source.numel():
+            views[node.name] = source.reshape(meta.sizes)
     return views
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 
 from etviz.graph.ir import Graph, Node
 from etviz.graph.quantize_ops import conversion
@@ -50,6 +50,14 @@ class Order:
         if node.name not in executed:
             return []
         return [instruction for instruction in possible.get(node.name, ()) if self.fits(instruction, span)]
+
+
+def instructions_by_name(options: Iterable[tuple[int, Collection[str]]]) -> dict[str, list[int]]:
+    by_name: dict[str, list[int]] = {}
+    for instruction, names in options:
+        for name in names:
+            by_name.setdefault(name, []).append(instruction)
+    return by_name
 
 
 def takers(options: Mapping[int, Collection[str]]) -> dict[str, set[int]]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from etviz.artifacts.etdump.etdump import RunBlock
 from etviz.artifacts.program.program import Program
 from etviz.graph.ir import Graph, Node
-from etviz.graph.uses import operators
+from etviz.graph.uses import by_handles
 
 
 def skeleton(
@@ -20,11 +20,7 @@ def skeleton(
     backends: Mapping[int, str],
 ) -> Graph:
     """Without a `.pte`, the instructions with events."""
-    by_handle: dict[int, list[Node]] = {}
-    for node in operators(edge.nodes) if edge is not None else ():
-        for handle in node.handles:
-            by_handle.setdefault(handle, []).append(node)
-    graph = Graph(method)
+    by_handle, graph = by_handles(edge.nodes if edge is not None else ()), Graph(method)
     kernels = _from_program(program, method) if program is not None else kernels_of(blocks)
     for instruction, kernel in sorted(kernels.items()):
         members = _operators(handles.get(instruction, ()), by_handle)
@@ -62,13 +58,13 @@ def _kernel_node(instruction: int, kernel: str, members: Sequence[Node]) -> Node
 
 
 def _from_program(program: Program, method: str) -> dict[int, str]:
-    plan = next((m for m in program.methods if m.name == method), None)
     kernels: dict[int, str] = {}
-    for call in plan.instructions if plan is not None else ():
-        if call.kind == "kernel":
-            kernels[call.index] = str(call.operator)
-        elif call.kind == "delegate" and plan is not None and call.delegate is not None:
-            kernels[call.index] = f"delegate {plan.backend(call)}"
+    for plan in program.methods:
+        for call in plan.instructions if plan.name == method else ():
+            if call.kind == "kernel":
+                kernels[call.index] = str(call.operator)
+            elif call.kind == "delegate":
+                kernels[call.index] = f"delegate {plan.backend(call)}"
     return kernels
 
 

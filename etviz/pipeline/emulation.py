@@ -152,11 +152,10 @@ def _with_made(
 def _zeros(graph: Graph) -> list[torch.Tensor]:
     uses, zeros = Uses(graph), []
     for name in refs(graph.outputs):
-        operator, output = uses.value(name)
-        meta = uses.nodes[operator].outputs[output]
-        if meta is None or not all(isinstance(size, int) for size in meta.shape):
+        meta = uses.meta(uses.value(name))
+        if meta is None or meta.sizes is None:
             raise UsageError("runner='emulated' takes delegates with known sizes only; export without dynamic shapes")
-        zeros.append(torch.zeros(tuple(map(int, meta.shape)), dtype=getattr(torch, meta.dtype)))
+        zeros.append(torch.zeros(meta.sizes, dtype=getattr(torch, meta.dtype)))
     return zeros
 
 

@@ -264,17 +264,18 @@ def _shapes(
     graph: Graph, values: PayloadValues, names: Sequence[str], inputs: Sequence[Any]
 ) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     metas = {name: values.meta(name) for name in names}
-    if all(isinstance(size, int) for meta in metas.values() for size in meta.shape):
-        return {name: (tuple(map(int, meta.shape)), getattr(torch, meta.dtype)) for name, meta in metas.items()}
+    known = {name: (meta.sizes, getattr(torch, meta.dtype)) for name, meta in metas.items() if meta.sizes is not None}
+    if len(known) == len(metas):
+        return known
     state = {placeholder.name: _like(placeholder.meta) for placeholder in graph.inputs if placeholder.kind != "user"}
     built = _built(graph, state, inputs).values
     return {name: (tuple(built[name].shape), built[name].dtype) for name in names}
 
 
 def _like(meta: Meta | None) -> torch.Tensor:
-    if meta is None or not all(isinstance(size, int) for size in meta.shape):
+    if meta is None or meta.sizes is None:
         raise UsageError("the shape of a constant is not known")
-    return torch.empty(tuple(map(int, meta.shape)), dtype=getattr(torch, meta.dtype), device="meta")
+    return torch.empty(meta.sizes, dtype=getattr(torch, meta.dtype), device="meta")
 
 
 def own_payload(attempt: PieceProgram) -> tuple[Graph, Payload]:

@@ -39,6 +39,7 @@ from etviz.graph.uses import operators
 from etviz.pipeline.lower import lower
 from etviz.pipeline.recipe import Recipe, lowering
 from etviz.pipeline.relower import Piece, run_alone
+from etviz.upstream.delegate_file import aligned
 from etviz.upstream.program_file import ProgramFile
 
 _Item = TypeVar("_Item")
@@ -194,7 +195,7 @@ class _Chosen:
 
     @property
     def nbytes(self) -> int:
-        return -(-self.spec.nbytes // _ALIGNMENT) * _ALIGNMENT
+        return aligned(self.spec.nbytes, _ALIGNMENT)
 
 
 class _Maker:
@@ -370,9 +371,9 @@ class _OpenedDelegate:
         sizes = {}
         for node in operators(self.inner.nodes):
             meta = node.outputs[0] if len(node.outputs) == 1 else None
-            if meta is not None and all(isinstance(size, int) for size in meta.shape):
-                count = math.prod(size for size in meta.shape if isinstance(size, int))
-                sizes[node.name] = -(-count * ITEM_SIZES.get(meta.dtype, 8) // _ALIGNMENT) * _ALIGNMENT
+            if meta is not None and meta.sizes is not None:
+                nbytes = math.prod(meta.sizes) * ITEM_SIZES.get(meta.dtype, 8)
+                sizes[node.name] = aligned(nbytes, _ALIGNMENT)
         return sizes
 
     def _lowered(self, names: Sequence[str]) -> _DelegatePart | None:

@@ -166,9 +166,8 @@ class Places:
 
 
 def _orders(meta: Meta, tensor: TosaTensor) -> list[bool]:
-    if not all(isinstance(size, int) for size in meta.shape):
+    if (shape := meta.sizes) is None:
         return []
-    shape = tuple(map(int, meta.shape))
     plain = [size for size in tensor.shape if size != 1]
     orders = [False] if [size for size in shape if size != 1] == plain else []
     if len(shape) >= _IMAGE and [size for size in _moved(shape) if size != 1] == plain:
@@ -216,19 +215,13 @@ def _run(
     arrays = [_array(given[name], tosa.tensors[name], name) for name in tosa.inputs]
     computed = dict(zip(distinct, run_reference_model(returning(data, distinct), arrays), strict=True))
     values = {name: _tensor(value, tosa.tensors[name]) for name, value in computed.items()}
-    metas = [_meta_of(graph, out) for out in refs(graph.outputs)]
-    results = [values[name] for name in wanted]
-    for at, meta in enumerate(metas[: len(tosa.outputs)]):
-        results[at] = results[at].reshape(tuple(map(int, meta.shape))).to(getattr(torch, meta.dtype))
+    results, uses = [values[name] for name in wanted], Uses(graph)
+    for at, name in enumerate(list(refs(graph.outputs))[: len(tosa.outputs)]):
+        meta = uses.meta(uses.value(name))
+        if meta is None or meta.sizes is None:
+            raise UsageError(f"the shape of the output {name} is not known, and TOSA has no dynamic shapes")
+        results[at] = results[at].reshape(meta.sizes).to(getattr(torch, meta.dtype))
     return [value.clone() for value in results]
-
-
-def _meta_of(graph: Graph, name: str) -> Meta:
-    uses = Uses(graph)
-    meta = uses.meta(uses.value(name))
-    if meta is None or not all(isinstance(size, int) for size in meta.shape):
-        raise UsageError(f"the shape of the output {name} is not known, and TOSA has no dynamic shapes")
-    return meta
 
 
 def _array(value: Any, tensor: TosaTensor, name: str) -> Any:
