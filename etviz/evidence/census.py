@@ -29,6 +29,7 @@ from etviz.loading.paired import HANDLES, Paired
 from etviz.pipeline.lower import flatten
 from etviz.pipeline.recipe import Recipe
 from etviz.pipeline.recipe import lowering as arguments
+from etviz.pipeline.relower import own_copy
 from etviz.tensors.blocks import whole
 from etviz.tensors.digest import bits, digest
 from etviz.text import printable
@@ -226,13 +227,13 @@ class _Tally:
             first = self.values.get((0, instruction))
             if first is None:
                 if run == 0:
-                    self.values[0, instruction] = [_copy(value) for value in values]
+                    self.values[0, instruction] = list(map(own_copy, values))
                 continue
             if digests[run] != digests[0]:
                 self._compare(instruction, first, values)
                 if run in self._keeping or len(self._keeping) < KEPT:
                     self._keeping.add(run)
-                    self.values[run, instruction] = [_copy(value) for value in values]
+                    self.values[run, instruction] = list(map(own_copy, values))
 
     def _compare(self, instruction: int, first: Sequence[Any], values: Sequence[Any]) -> None:
         masks = self.masks.setdefault(instruction, [None] * len(first))
@@ -250,13 +251,10 @@ class _Tally:
             largest = float(finite.max()) if finite.numel() else math.nan
             self.largest[instruction] = float(np.fmax(self.largest.get(instruction, 0.0), largest))
 
-    def usual(self, instruction: int) -> bytes:
-        digests = self.digests[instruction]
-        return Counter(digests[run] for run in sorted(digests)).most_common(1)[0][0]
-
     def odd_runs(self, instruction: int) -> set[int]:
-        usual = self.usual(instruction)
-        return {run for run, digest in self.digests[instruction].items() if digest != usual}
+        digests = self.digests[instruction]
+        usual = Counter(digests[run] for run in sorted(digests)).most_common(1)[0][0]
+        return {run for run, digest in digests.items() if digest != usual}
 
     def deviating(self) -> list[int]:
         return sorted(set().union(*(self.odd_runs(instruction) for instruction in self.digests)))
@@ -350,7 +348,3 @@ def wilson(hits: int, count: int, z: float = 1.959963984540054) -> tuple[float, 
     middle = (share + z * z / (2 * count)) / (1 + z * z / count)
     half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
     return max(0.0, middle - half) if hits else 0.0, min(1.0, middle + half) if hits < count else 1.0
-
-
-def _copy(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value

@@ -224,9 +224,5 @@ def _batch(values: Sequence[Any], takes: Sequence[Input]) -> int | None:
 
 def _plain(label: torch.Tensor | Any) -> Any:
     item = getattr(label, "item", None)
-    return item() if callable(item) and getattr(label, "size", None) is not None and _single(label) else label
-
-
-def _single(label: Any) -> bool:
-    count = label.numel() if hasattr(label, "numel") else np.size(label)
-    return count == 1
+    count = label.numel() if isinstance(label, torch.Tensor) else np.size(label)
+    return item() if callable(item) and getattr(label, "size", None) is not None and count == 1 else label

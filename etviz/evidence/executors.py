@@ -27,24 +27,11 @@ _PAYS: Final = 60.0
 _WIDTH: Final = 8
 
 
-class CallingThread(Executor):
-    is_here: Final = True
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - the future raises it
-            future.set_exception(error)
-        return future
-
-
 class WherePaying(Executor):
     """Works in the calling thread, and in new processes once much work is known to be left."""
 
     def __init__(self, pieces: int, count: int, pays: float = _PAYS) -> None:
         self._pieces, self._count, self._pays = pieces, count, pays
-        self._here = CallingThread()
         self._done, self._seconds = 0, 0.0
         self._pool: ProcessPoolExecutor | None = None
 
@@ -58,8 +45,11 @@ class WherePaying(Executor):
             self._pool = _processes(self._count)
         if self._pool is not None:
             return self._pool.submit(fn, *args, **kwargs)
-        start = time.perf_counter()
-        future = self._here.submit(fn, *args, **kwargs)
+        start, future = time.perf_counter(), Future[Any]()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - the future raises it
+            future.set_exception(error)
         self._done, self._seconds = self._done + 1, self._seconds + time.perf_counter() - start
         return future
 
@@ -116,27 +106,22 @@ def executor_of(given: Executor | int | str | None, pieces: int | None = None) -
 
     None stays in this process until new ones pay; ``"processes"`` takes one for each core.
     """
+    own: Executor | None = None
+    count = 1 if pieces is None else _cores()
     if given is None:
-        if pieces is None or _cores() < 2:
-            yield CallingThread(), 1
-            return
-        paying = WherePaying(pieces, _cores())
-        try:
-            yield paying, _cores()
-        finally:
-            paying.shutdown(cancel_futures=True)
-        return
-    if given == PROCESSES or (isinstance(given, int) and not isinstance(given, bool)):
+        own = WherePaying((pieces or 0) * (count > 1), count)
+    elif given == PROCESSES or (isinstance(given, int) and not isinstance(given, bool)):
         count = given if isinstance(given, int) else _cores()
         if count < 1:
             raise UsageError(f"executor must be a positive number of processes, found {given}")
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             raise UsageError(f"a process of executor={given!r} ran the script that asks for it: {GUARD}")
-        pool = _processes(count)
+        own = _processes(count)
+    if own is not None:
         try:
-            yield pool, count
+            yield own, count
         finally:
-            pool.shutdown(cancel_futures=True)
+            own.shutdown(cancel_futures=True)
         return
     if isinstance(given, (int, str)) or not callable(getattr(given, "submit", None)):
         raise UsageError(

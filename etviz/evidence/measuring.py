@@ -43,6 +43,8 @@ WORST_BY: Final = ("severity", "introduced_severity", "rmse")
 OUTPUT_METRICS: Final = ("rmse", "max_abs", "rel_l2", "sqnr_db", "severity")
 FLOAT_METRICS: Final = ("rmse", "max_abs", "rel_l2", "sqnr_db")
 """Without the severity, since a quantized program rounds differently."""
+_WHOLE: Final = dict.fromkeys(("instruction", "output"), np.int64)
+_REAL: Final = dict.fromkeys(("noise", "introduced_noise"), float)
 _OPENED: Final = 8
 _NOISE: Final[dict[tuple[str, ...], KnownNoise]] = {}
 """By the hashes of a program, its method and the first inputs."""
@@ -258,14 +260,9 @@ def _gap_table(samples: Sequence[Sample], compared: Sequence[ExecutionGaps], wor
     counts = [len(comparison.gaps) for comparison in compared]
     custom = [metric.name for metric in work.metrics]
     introduced = metric_columns([gap.introduced for gap in gaps], custom)
-    columns = {
-        "input": np.repeat(np.array([sample.index for sample in samples], np.int64), counts),
-        "instruction": np.array([gap.instruction for gap in gaps], np.int64),
-        "output": np.array([gap.output for gap in gaps], np.int64),
-        "status": np.array([gap.status for gap in gaps], object),
-        "noise": np.array([gap.noise for gap in gaps], float),
-        "introduced_noise": np.array([gap.introduced_noise for gap in gaps], float),
-    }
+    columns = {"input": np.repeat(np.array([sample.index for sample in samples], np.int64), counts)}
+    kinds: dict[str, Any] = {**_WHOLE, "status": object, **_REAL}
+    columns |= {name: np.array([getattr(gap, name) for gap in gaps], kind) for name, kind in kinds.items()}
     columns |= metric_columns([gap.metrics for gap in gaps], custom) | nonfinite_columns(gaps)
     columns |= {f"introduced_{name}": values for name, values in introduced.items()}
     return {name: columns[name] for name in gap_columns(work.metrics)}

@@ -53,21 +53,7 @@ class PromptsTask(Protocol[R]):
 
 
 @overload
-def study(
-    program: Any,
-    inputs: Any,
-    *,
-    task: PromptsTask[R],
-    executor: Executor | int | str | None = None,
-    folder: str | Path | None = None,
-    method: str | None = None,
-    timeout: float | None = None,
-    recipe: Recipe | str | None = None,
-    partitioner: Sequence[Any] | None = None,
-    quantizer: Any = None,
-    calibration: Iterable[Sequence[Any]] | None = None,
-    strict: bool | None = None,
-) -> R: ...
+def study(program: Any, inputs: Any, *, task: PromptsTask[R], **options: Any) -> R: ...
 @overload
 def study(
     program: Any,
