@@ -16,7 +16,6 @@ from etviz.errors import EtvizError, UsageError
 from etviz.evidence.subject import subject_of
 from etviz.graph.uses import is_stateful
 from etviz.loading.foreign import replay_of
-from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten
 
 if TYPE_CHECKING:
@@ -60,12 +59,9 @@ class Session:
 
     def runtime(self, calls: Sequence[Call]) -> list[torch.Tensor]:
         runs = [flatten(call.inputs) for call in calls]
-        subject = self.subject
-        given: dict[str, Any] = {"data": subject.files.get("data"), "python": subject.python, "timeout": self.timeout}
-        names = [call.method or subject.method for call in calls]
-        if set(names) != {subject.method}:
-            given["methods"] = names
-        outputs = execute(subject.pte, runs, method=subject.method, **given).outputs
+        names = [call.method or self.subject.method for call in calls]
+        methods = names if set(names) != {self.subject.method} else ()
+        outputs = self.subject.execute(runs, self.timeout, methods=methods).outputs
         return [
             logits_of(logits) if call.ids else torch.empty(0, 0) for call, logits in zip(calls, outputs, strict=True)
         ]
@@ -147,8 +143,7 @@ def _heard(subject: Subject, sources: Sequence[Any], count: int, timeout: float 
     for number, values in enumerate(runs):
         if problem := why_not(values, graph.user_inputs()):
             raise UsageError(f"source {number}: {problem.replace('the program', subject.method)}")
-    given: dict[str, Any] = {"data": subject.files.get("data"), "python": subject.python, "timeout": timeout}
-    return Encoder(subject, runs, execute(subject.pte, runs, method=subject.method, **given).outputs)
+    return Encoder(subject, runs, subject.execute(runs, timeout).outputs)
 
 
 def _decoder(program: Program, encoder: str) -> str:

@@ -71,6 +71,12 @@ class Subject:
             "lies beside the program; write one with etviz.record(), or give the model itself"
         )
 
+    @property
+    def emulators(self) -> tuple[str, ...]:
+        """The reference implementations that run delegates in place of their backends."""
+        known = not self.python and "record" in self.files and self.method == "forward"
+        return emulators(self.pte) if known else ()
+
     def run(
         self,
         inputs: Sequence[Sequence[Any]],
@@ -78,14 +84,20 @@ class Subject:
         timeout: float | None = None,
         cancel: threading.Event | None = None,
     ) -> ChildRun | RunFiles:
-        data = self.files.get("data")
         if self.runner:
-            place, program = ThisMachine(folder), read_program(self.pte)
+            place, program, data = ThisMachine(folder), read_program(self.pte), self.files.get("data")
             return run_elsewhere(place, self.pte, program, self.method, inputs, self.runner, folder, timeout, data)
-        if not self.python and "record" in self.files and self.method == "forward" and emulators(self.pte):
-            return emulate(self.pte, self.files["record"], inputs, workdir=folder, timeout=timeout, data=data)
-        given = {"workdir": folder, "data": data, "python": self.python, "passing": True}
-        return execute(self.pte, inputs, method=self.method, timeout=timeout, cancel=cancel, **given)
+        if self.emulators:
+            return self.emulate(inputs, folder, timeout)
+        return self.execute(inputs, timeout, workdir=folder, cancel=cancel, passing=True)
+
+    def emulate(self, inputs: Sequence[Sequence[Any]], folder: Path, timeout: float | None = None) -> ChildRun:
+        data = self.files.get("data")
+        return emulate(self.pte, self.files["record"], inputs, workdir=folder, timeout=timeout, data=data)
+
+    def execute(self, inputs: Sequence[Sequence[Any]], timeout: float | None = None, **options: Any) -> ChildRun:
+        data, python = self.files.get("data"), self.python
+        return execute(self.pte, inputs, method=self.method, timeout=timeout, data=data, python=python, **options)
 
     def pair(self, run: ChildRun | RunFiles, base: Paired | None = None) -> Paired:
         if run.etdump is None:
@@ -109,10 +121,15 @@ class Subject:
 
 
 def inspect_run(subject: Subject, values: Sequence[Any], what: str) -> Inspection:
-    folder = Scratch()
-    artifacts = subject.pair(subject.run([values], Path(folder.name))).artifacts
-    title = f"{subject.title or subject.pte.name}, {what}"
-    findings = read(artifacts, [tuple(values)], subject.method, 1e-6, ran_here=True, title=title, keep_alive=folder)
+    return inspect_runs(subject, [values], f"{subject.title or subject.pte.name}, {what}")
+
+
+def inspect_runs(
+    subject: Subject, runs: Sequence[Sequence[Any]], title: str, timeout: float | None = None
+) -> Inspection:
+    folder, given = Scratch(), [tuple(values) for values in runs]
+    artifacts = subject.pair(subject.run(runs, Path(folder.name), timeout)).artifacts
+    findings = read(artifacts, given, subject.method, 1e-6, ran_here=True, title=title, keep_alive=folder)
     return Inspection(Analysis(findings))
 
 

@@ -17,10 +17,8 @@ from etviz.comparison.final_outputs import compare_outputs
 from etviz.errors import UsageError
 from etviz.evidence.measuring import FLOAT_METRICS, worst_output
 from etviz.evidence.subject import Subject, subject_of
-from etviz.pipeline.emulation import emulate, emulators
 from etviz.pipeline.environment import interpreter, lower_elsewhere
 from etviz.pipeline.environment_child import make
-from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten
 from etviz.tensors.metrics import NAN
 
@@ -90,14 +88,9 @@ def run_variant(
     labels: Sequence[Any] | None = None,
     timeout: float | None = None,
 ) -> Variant:
-    flat = [flatten(tuple(values)) for values in inputs]
-    data, python = subject.files.get("data"), subject.python
-    instead = emulators(subject.pte) if not python and subject.method == "forward" and "record" in subject.files else ()
-    if instead:
-        with Scratch() as folder:
-            run = emulate(subject.pte, subject.files["record"], flat, workdir=folder, timeout=timeout, data=data)
-    else:
-        run = execute(subject.pte, flat, method=subject.method, timeout=timeout, data=data, python=python)
+    flat, instead = [flatten(tuple(values)) for values in inputs], subject.emulators
+    with Scratch() as folder:
+        run = subject.emulate(flat, Path(folder), timeout) if instead else subject.execute(flat, timeout)
     pairs = zip(expected, run.outputs, strict=True)
     rows = [worst_output(compare_outputs(wanted, given, []), FLOAT_METRICS) for wanted, given in pairs]
     numbers = {name: _mean([row[name] for row in rows]) for name in FLOAT_METRICS}
@@ -139,8 +132,7 @@ def measure_latency(variants: Sequence[Variant], values: Sequence[Any], timeout:
     taken: list[list[float]] = [[] for _ in variants]
     for _ in range(ROUNDS):
         for medians, variant in zip(taken, variants, strict=True):
-            subject, again = variant.subject, [flat] * (_EXECUTIONS + 1)
-            run = execute(subject.pte, again, method=subject.method, timeout=timeout, python=subject.python)
+            run = variant.subject.execute([flat] * (_EXECUTIONS + 1), timeout)
             medians.append(statistics.median(run.seconds[1:]))
     for medians, variant in zip(taken, variants, strict=True):
         variant.numbers["latency_ms"] = 1e3 * min(medians)
