@@ -68,7 +68,7 @@ class Inspection(Shown):
 
         Raises `UsageError` if it does not exist, or the Inspection was not made by `etviz.load` from an ETDump.
         """
-        view = self.view.method(name)
+        view = self.view.state_of(name)
         known = view.shown() if view.shown is not None else None
         return known if isinstance(known, Inspection) else Inspection(view.analysis, view)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pandas as pd
@@ -28,18 +28,25 @@ from etviz.decoding.measures import PERCENTILES, measures, share, with_errors
 from etviz.decoding.one_prompt import Own
 from etviz.decoding.sequence import Decoded
 from etviz.decoding.transcripts import transcripts
-from etviz.decoding.view import Card, DecodeView
 from etviz.errors import EtvizError, UsageError
-from etviz.evidence.subject import Subject
+from etviz.evidence.subject import Subject, inspect_runs
 from etviz.explain.attribution.shares import TOLERANCE, Progress
 from etviz.inspection import Inspection
-from etviz.loading.load import read
 from etviz.pipeline.lower import flatten
-from etviz.tensors.metrics import THRESHOLD, figure
+from etviz.tensors.metrics import NAN, THRESHOLD, figure
 from etviz.text import measured
-from etviz.view.pages.report_page import check_tensors
+from etviz.view.pages.html_tables import tokens_fragment, tokens_summary
+from etviz.view.pages.report_page import check_tensors, framed, report_page
+from etviz.view.payload.program_payload import build_payload, empty_payload
+from etviz.view.payload.token_maps import Map, layer_map, tokens_wire
+from etviz.view.payload.wire import MessageBuffers
 from etviz.view.widget.shown import Shown
+from etviz.view.widget.state import ViewState
 
+Place = tuple[int, int]
+"""Prompt and step of a call."""
+
+_HEIGHT: Final = 900
 _LARGEST: Final = 2 << 30
 """Maximum bytes that the calls of one step may log."""
 _LOGITS: Final = "the logits"
@@ -85,6 +92,119 @@ class TokenAnswer:
     culprit: str
     cache: str
     proof: TokenWhatIf
+
+
+class Card(Protocol):
+    def wire(self) -> dict[str, Any]: ...
+    def to_fragment(self) -> str: ...
+
+
+class DecodeView(ViewState):
+    def __init__(
+        self, decode: Decode, call: Place | None = None, opened: dict[Place, DecodeView] | None = None
+    ) -> None:
+        self.decode, self.call = decode, call
+        self._opened: dict[Place, DecodeView] = {} if opened is None else opened
+        super().__init__(None if call is None else decode.at(call[1], call[0]).analysis)
+        self.height = _HEIGHT
+
+    @property
+    def title(self) -> str:
+        return self.decode.title
+
+    @property
+    def known_digest(self) -> None:
+        """The verdict is that of the tokens."""
+
+    @property
+    def analyses(self) -> Sequence[Analysis]:
+        return () if self._analysis is None else (self._analysis,)
+
+    @property
+    def methods(self) -> list[str]:
+        return [_name_of(self.call)]
+
+    @property
+    def rows(self) -> int:
+        return 0 if self._analysis is None else super().rows
+
+    @property
+    def columns(self) -> set[str]:
+        return {self.sort_by} if self._analysis is None else super().columns
+
+    @property
+    def opened(self) -> list[DecodeView]:
+        return [self._opened[call] for call in sorted(self._opened)]
+
+    def state_of(self, name: str) -> DecodeView:
+        """``prompt:step``; the call runs again with every value logged."""
+        prompt, _, step = name.partition(":")
+        if not (prompt.isdecimal() and step.isdecimal() and len(name) < 20):
+            raise UsageError(f"a call is named by prompt and step, such as 0:5; found {name[:40]!r}")
+        call = int(prompt), int(step)
+        if call not in self._opened:
+            self._opened[call] = DecodeView(self.decode, call, self._opened)
+        return self._opened[call]
+
+    def attribute(self, params: dict[str, Any], progress: Callable[[int, int], None]) -> None:
+        if self.call is not None:
+            self.decode.attribute(self.call[1], self.call[0], progress)
+
+    def payload(self) -> tuple[dict[str, Any], list[bytes]]:
+        verdict, level = self.decode.summary().splitlines(), self.decode.level
+        if self._analysis is None:
+            result, data = empty_payload(self.title, level, verdict)
+        else:
+            result, data = build_payload(self.analysis)
+        return self.with_tokens(result, data)
+
+    def with_tokens(self, result: dict[str, Any], data: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+        decode, buffers = self.decode, MessageBuffers(data)
+        maps = [one for prompt in range(len(decode.sequences)) if (one := self._layers(prompt)) is not None]
+        card = None if decode.card is None else decode.card.wire()
+        tokens = tokens_wire(decode.told_steps(), buffers, self.call, decode.summary(), maps, self._caches(), card)
+        return result | {"tokens": tokens, "method": _name_of(self.call)}, buffers.data
+
+    def _layers(self, prompt: int) -> Map | None:
+        sequence = self.decode.sequences[prompt]
+        gaps: list[tuple[int, pd.DataFrame]] = []
+        for one in self.opened:
+            if one.call is not None and one.call[0] == prompt:
+                runs = len(one.analysis.tables.compared.runs)
+                gaps.append((one.call[1] + 1 - runs, one.analysis.gaps))
+        return layer_map(prompt, len(sequence.calls), gaps)
+
+    def _caches(self) -> list[Map]:
+        known = self.decode.known_cache
+        if known is None or known.empty:
+            return []
+        table = known.pivot_table("severity", "layer", "position", "max", dropna=False)
+        return [Map(int(known["prompt"].iloc[0]), [f"layer {layer}" for layer in table.index], table.to_numpy(float))]
+
+    def static_html(self) -> str:
+        decode = self.decode
+        return tokens_fragment(self.title, decode.level, decode.summary(), decode.told_steps(), self._card)
+
+    @property
+    def _card(self) -> str:
+        return "" if self.decode.card is None else self.decode.card.to_fragment()
+
+    def embedded_html(self) -> str:
+        return framed(self.title, self.height, lambda tensors: self.page(tensors, self.title), self.static_html())
+
+    def page(self, tensors: str, title: str) -> bytes:
+        shown = self.opened or [self.state_of(_name_of(self.decode.to_open))]
+        return report_page(
+            shown[0].analysis,
+            tensors,
+            title,
+            summary=tokens_summary(
+                title, self.decode.level, self.decode.summary(), self.decode.told_steps(), self._card
+            ),
+            others=[one.analysis for one in shown[1:]],
+            names=[_name_of(one.call) for one in shown],
+            adds=[one.with_tokens for one in shown],
+        )
 
 
 class Decode(Shown):
@@ -422,11 +542,7 @@ class Decode(Shown):
         needed = len(runs) * subject.buffer_bytes
         if needed > _LARGEST:
             raise UsageError(f"{what}: that takes {needed:,} bytes, and the limit is {_LARGEST:,}. {advice}")
-        folder = Scratch()
-        artifacts = subject.pair(subject.run(runs, Path(folder.name), self._session.timeout)).artifacts
-        given = [tuple(values) for values in runs]
-        findings = read(artifacts, given, subject.method, 1e-6, ran_here=True, title=title, keep_alive=folder)
-        return Inspection(Analysis(findings))
+        return inspect_runs(subject, runs, title, self._session.timeout)
 
     def why(self, step: int, prompt: int = 0) -> pd.DataFrame:
         """The share of each instruction, of this call and of those before it, in the shift of a step's margin.
@@ -455,7 +571,7 @@ class Decode(Shown):
         causes.insert(1, "step", causes["run"] if not self._session.driver.stateless else step)
         no_cause = (causes["introduced_severity"] < THRESHOLD) | (causes["share"] == 0)
         causes = causes.iloc[no_cause.to_numpy().argsort(kind="stable")]
-        said = "Noise explains the shift of this step. " if self._explained(prompt, step) else ""
+        said = "Noise explains the shift of this step. " if self._explained_margin(prompt, step) < THRESHOLD else ""
         causes.attrs["sentence"] = said + _said(causes, step)
         return causes
 
@@ -468,7 +584,7 @@ class Decode(Shown):
         other = int(runtime.scatter(0, torch.tensor(best), -torch.inf).argmax())
         margin = torch.zeros_like(reference)
         margin[[best, other]] = torch.tensor([1.0, -1.0], dtype=torch.float64)
-        whole = self._margin_hides(prompt, step)
+        whole = self._explained_margin(prompt, step) >= THRESHOLD
         direction = (runtime - reference).nan_to_num(0.0, 0.0, 0.0) if whole else margin
 
         def along(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -561,13 +677,10 @@ class Decode(Shown):
     def _row(self, prompt: int, step: int) -> pd.Series[Any]:
         return self._steps.query("prompt == @prompt and step == @step").iloc[-1]
 
-    def _explained(self, prompt: int, step: int) -> bool:
+    def _explained_margin(self, prompt: int, step: int) -> float:
+        """Severity of a step whose margin shifted as noise explains, else NaN."""
         row = self._row(prompt, step)
-        return bool(row["severity"] < THRESHOLD) and row["explained"] is not pd.NA and bool(row["explained"])
-
-    def _margin_hides(self, prompt: int, step: int) -> bool:
-        row = self._row(prompt, step)
-        return bool(row["severity"] >= THRESHOLD) and row["explained"] is not pd.NA and bool(row["explained"])
+        return float(row["severity"]) if row["explained"] is not pd.NA and row["explained"] else NAN
 
     def _sequence(self, step: int, prompt: int) -> Decoded:
         if not 0 <= prompt < len(self.sequences):
@@ -617,3 +730,7 @@ def _of(table: pd.DataFrame, name: str) -> str:
 
 def _times(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _name_of(call: Place | None) -> str:
+    return "" if call is None else f"{call[0]}:{call[1]}"

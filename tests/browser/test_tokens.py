@@ -47,7 +47,7 @@ def run(trained: Path) -> Decode:
 def report(run: Decode, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report that holds two calls."""
     for step in (4, 8):
-        run.view.method(f"0:{step}")
+        run.view.state_of(f"0:{step}")
     return run.to_html(tmp_path_factory.mktemp("tokens") / "tokens.html")
 
 

@@ -90,7 +90,7 @@ def test_a_weak_fault_is_not_outweighed_by_noise(shelf: Shelf, tmp_path: Path, s
 def test_the_view_attributes_the_margin(run: etviz.Decode) -> None:
     """As `why` does, not the error of all logits."""
     step = STEP + 2
-    view = run.view.method(f"0:{step}")
+    view = run.view.state_of(f"0:{step}")
     view.attribute({}, lambda done, total: None)
     payload, _ = view.payload()
     why = run.why(step)

@@ -82,7 +82,7 @@ class ViewState(traitlets.HasTraits):
     def seen(self) -> list[Analysis]:
         return [other.analysis for other in self._others.values()]
 
-    def method(self, name: str) -> ViewState:
+    def state_of(self, name: str) -> ViewState:
         """State of a method's views; a `UsageError` if the program lacks it."""
         shown = self.analysis.findings.shown_method
         if name == shown:

@@ -230,7 +230,7 @@ class InspectionWidget(anywidget.AnyWidget):
         if not isinstance(name, str):
             raise UsageError(f"method must be a name, found {str(name)[:40]}")
         progress(0, 1)
-        other = self.state.method(name)
+        other = self.state.state_of(name)
         with self._lock:
             for shared in ("sort_by", "descending", "height"):
                 setattr(other, shared, getattr(self.state, shared))
