@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import io
 import itertools
 import json
 import signal
@@ -227,20 +226,7 @@ class _Desk:
         """A PNG: "gaps" of the whole program; "histogram" or "error_map" of one row."""
         if kind not in _PICTURES:
             raise UsageError(f"kind must be one of {', '.join(_PICTURES)}, found {kind!r}")
-        import matplotlib as mpl
+        from etviz.view.plots import picture
 
-        mpl.use("Agg")
-        import matplotlib.pyplot as plt
-
-        figure, axes = plt.subplots()
-        plot = self.open(path).plot
-        if kind == "gaps":
-            plot.gaps(axes)
-        elif kind == "histogram":
-            plot.histogram(row, ax=axes)
-        else:
-            plot.error_map(row, ax=axes)
-        data = io.BytesIO()
-        figure.savefig(data, format="png", bbox_inches="tight")
-        plt.close(figure)
-        return data.getvalue()
+        draw = getattr(self.open(path).plot, kind)
+        return picture(draw, "picture.png", *([] if kind == "gaps" else [row]))

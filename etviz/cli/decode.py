@@ -48,7 +48,9 @@ class PromptText:
         options: dict[str, Any] = {"steps": self.steps, "prefill": self.prefill, "method": method, "forced": forced}
         prompts = list(self.prompts) or None
         if self.encoder is not None or self.sources:
-            options |= {"encoder": self.encoder, "sources": list(map(_source, self.sources)) or None}
+            from etviz.artifacts.inputs import read_in_order
+
+            options |= {"encoder": self.encoder, "sources": list(map(read_in_order, self.sources)) or None}
         return decode(program, prompts, tokenizer=self.tokenizer, reference=self.reference, **options)
 
 
@@ -76,13 +78,6 @@ def token_options(
     numbers = [_ids(text) for text in ids or ()]
     limits = TokenLimits(max_kl_p99, max_flips, max_perplexity_ratio)
     return PromptText((*texts, *numbers), tokenizer, reference, steps, prefill, limits, encoder, tuple(source or ()))
-
-
-def _source(path: Path) -> Any:
-    from etviz.artifacts.inputs import read_values
-
-    values = read_values(path)
-    return tuple(values.values()) if isinstance(values, dict) else values
 
 
 def _lines(path: Path) -> list[str]:

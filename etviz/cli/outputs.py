@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from etviz.artifacts.files import whole_file
 from etviz.cli import artifacts as given
 from etviz.cli.console import err, out, plain_text, print_json
 from etviz.cli.gaps import records
 from etviz.errors import UsageError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _PICTURES = (".png", ".svg", ".pdf")
 _SHOWN = ("rmse", "max_abs", "sqnr_db", "cosine")
@@ -30,7 +26,10 @@ def outputs(
         raise UsageError(f"--plot must end in one of {', '.join(_PICTURES)}, found {plot.name}")
     table = artifacts.load().outputs
     if plot is not None:
-        _draw(table, plot)
+        from etviz.comparison.results import Results
+        from etviz.view.plots import save
+
+        save(Results(table).plot, plot)
     if as_json:
         print_json(records(table))
     else:
@@ -45,17 +44,3 @@ def outputs(
             err.print("no final output was compared; etviz info says what the files hold")
     if table.empty or not all(value is True for value in table["matches"]):
         raise typer.Exit(1)
-
-
-def _draw(table: pd.DataFrame, path: Path) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    from etviz.comparison.results import Results
-
-    figure, axes = plt.subplots()
-    Results(table).plot(ax=axes)
-    with whole_file(path, "the picture") as partial:
-        figure.savefig(partial, format=path.suffix.lstrip("."))

@@ -5,6 +5,7 @@ The colours suit colour-blind readers and any background; the rest follows the c
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from etviz.analysis.analysis import Analysis
-from etviz.artifacts.files import whole_file
+from etviz.artifacts.files import write_file
 from etviz.comparison.gap import MISMATCH
 from etviz.errors import UsageError, during
 from etviz.graph.labels import describe_row, short_name
@@ -329,15 +330,18 @@ def _row_title(analysis: Analysis, row: Any) -> str:
 
 def save(draw: Callable[..., Axes], path: str | os.PathLike[str], *arguments: Any) -> Path:
     """A `UsageError` if matplotlib does not know the suffix, an `ArtifactError` if the file can't be written."""
+    return write_file(path, "the picture", picture(draw, path, *arguments))
+
+
+def picture(draw: Callable[..., Axes], name: str | os.PathLike[str], *arguments: Any) -> bytes:
+    """The file of this name; raises as `save`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    target = Path(path)
-    figure = Figure(layout="constrained")
+    figure, data, form = Figure(layout="constrained"), io.BytesIO(), Path(name).suffix.removeprefix(".")
     known = FigureCanvasAgg(figure).get_supported_filetypes()
-    if target.suffix.removeprefix(".") not in known:
-        raise UsageError(f"a picture's name must end in one of {', '.join(f'.{name}' for name in known)}, found {path}")
+    if form not in known:
+        raise UsageError(f"a picture's name must end in one of {', '.join(f'.{one}' for one in known)}, found {name}")
     draw(*arguments, ax=figure.subplots())
-    with whole_file(target, "the picture") as partial:
-        figure.savefig(partial, format=target.suffix.removeprefix("."), bbox_inches="tight")
-    return target
+    figure.savefig(data, format=form, bbox_inches="tight")
+    return data.getvalue()
