@@ -35,12 +35,9 @@ class TokenLimits:
 
 def check_tokens(run: Decode, limits: TokenLimits) -> CheckResult:
     kl, ratio, flips = run.kl["value"], run.perplexity["value"], run.faulty_flips
-    violations_of = {
-        "KL divergence": _kl(run, limits),
-        "flips": _flips(run, limits),
-        "perplexity": _ratio(run, limits),
-        "finite logits": _finite(run),
-    }
+    checks = {"KL divergence": (_kl, limits.max_kl_p99), "flips": (_flips, limits.max_flips)}
+    checks |= {"perplexity": (_ratio, limits.max_perplexity_ratio), "finite logits": (_finite, 0)}
+    violations_of = {name: () if most is None else find(run, most) for name, (find, most) in checks.items()}
     numbers = {
         "kl_p99": float(kl["p99"]),
         "kl_mean": float(kl["mean"]),
@@ -52,10 +49,7 @@ def check_tokens(run: Decode, limits: TokenLimits) -> CheckResult:
     return CheckResult(run.title, lines[0], cases, lines[1:])
 
 
-def _kl(run: Decode, limits: TokenLimits) -> Iterator[Violation]:
-    most = limits.max_kl_p99
-    if most is None:
-        return
+def _kl(run: Decode, most: float) -> Iterator[Violation]:
     value, error = run.kl.loc["p99"]
     if not value <= most:
         worst = run.steps.sort_values("kl", ascending=False).iloc[0]
@@ -63,20 +57,14 @@ def _kl(run: Decode, limits: TokenLimits) -> Iterator[Violation]:
         yield Violation("max_kl_p99", value, most, f"{text}; the largest is {worst['kl']:.4g} at {place(worst)}")
 
 
-def _flips(run: Decode, limits: TokenLimits) -> Iterator[Violation]:
-    most = limits.max_flips
-    if most is None:
-        return
+def _flips(run: Decode, most: float) -> Iterator[Violation]:
     faults, every = run.faulty_flips, int(run.flips.sum())
     if len(faults) > most:
         text = f"{len(faults)} of {every} flips are not explained by noise, more than {most:g}"
         yield Violation("max_flips", len(faults), most, f"{text}; the first is at {place(faults.iloc[0])}")
 
 
-def _ratio(run: Decode, limits: TokenLimits) -> Iterator[Violation]:
-    most = limits.max_perplexity_ratio
-    if most is None:
-        return
+def _ratio(run: Decode, most: float) -> Iterator[Violation]:
     value, error = run.perplexity.loc["ratio"]
     if not value <= most:
         both = run.perplexity["value"]
@@ -85,11 +73,11 @@ def _ratio(run: Decode, limits: TokenLimits) -> Iterator[Violation]:
         yield Violation("max_perplexity_ratio", value, most, text)
 
 
-def _finite(run: Decode) -> Iterator[Violation]:
+def _finite(run: Decode, most: float) -> Iterator[Violation]:
     wrong = run.steps[run.steps["kl"].isna()]
-    if len(wrong):
+    if len(wrong) > most:
         text = f"{len(wrong)} positions have NaN or Inf among their logits; the first is {place(wrong.iloc[0])}"
-        yield Violation("non-finite", len(wrong), 0, text)
+        yield Violation("non-finite", len(wrong), most, text)
 
 
 def place(row: pd.Series[Any]) -> str:
