@@ -168,14 +168,7 @@ def _tried(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...]) ->
 
 
 def _given(inputs: tuple[Any, ...]) -> str:
-    leaves = flatten(inputs)
-    if not 0 < len(leaves) <= _FEW:
-        return ""
-    said = (
-        f"{dtype_name(leaf.dtype)} {list(leaf.shape)}" if isinstance(leaf, torch.Tensor) else type(leaf).__name__
-        for leaf in leaves
-    )
-    return f" ({', '.join(said)})"
+    return f" {_kinds(inputs)}" if 0 < len(flatten(inputs)) <= _FEW else ""
 
 
 def export(
@@ -208,15 +201,9 @@ def quantize(
                     f"calibration must hold tuples of the model's arguments, item {at} is a {type(batch).__name__}; "
                     "write (x,) for one argument"
                 )
-            try:
-                if guards is not None:
-                    guards(*flatten(batch))
-                prepared(*batch)
-            except Exception as error:  # noqa: BLE001 - any error is told
-                problem = error
-            else:
+            if (problem := _refusal(prepared, guards, batch)) is None:
                 continue
-            if _takes(program, guards, batch):
+            if _refusal(program.module(check_guards=False), guards, batch) is None:
                 _blame_quantizer(prepared, batch, at)
             raise UsageError(
                 f"calibration: the model can't take item {at}, {_kinds(batch)}; it was exported for "
@@ -225,14 +212,14 @@ def quantize(
     return torch.export.export(convert_pt2e(prepared), tuple(example_inputs), strict=False)
 
 
-def _takes(program: ExportedProgram, guards: Any, batch: Sequence[Any]) -> bool:
+def _refusal(module: torch.nn.Module, guards: Any, batch: Sequence[Any]) -> Exception | None:
     try:
         if guards is not None:
             guards(*flatten(batch))
-        program.module(check_guards=False)(*batch)
-    except Exception:  # noqa: BLE001 - any failure is the batch's
-        return False
-    return True
+        module(*batch)
+    except Exception as error:  # noqa: BLE001 - any error is told
+        return error
+    return None
 
 
 def _blame_quantizer(prepared: torch.fx.GraphModule, batch: Sequence[Any], at: int) -> None:
@@ -248,7 +235,7 @@ def _blame_quantizer(prepared: torch.fx.GraphModule, batch: Sequence[Any], at: i
 
 def _kinds(values: Sequence[Any]) -> str:
     kinds = ", ".join(
-        f"{dtype_name(value.dtype)}{list(value.shape)}" if hasattr(value, "dtype") else type(value).__name__
+        f"{dtype_name(value.dtype)} {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
         for value in flatten(values)
     )
     return f"({kinds})"
