@@ -35,6 +35,12 @@ from etviz.upstream.executorch import runs_here
 EMULATED: Final = "emulated"
 
 
+@dataclass(frozen=True, slots=True)
+class _Delegate:
+    graph: Graph
+    zeros: list[torch.Tensor]
+
+
 @dataclass(slots=True)
 class _Made:
     inputs: list[torch.Tensor]
@@ -62,22 +68,19 @@ def emulate(
     """
     path, folder = Path(pte).absolute(), Path(workdir).absolute()
     program = DelegateFree(path.read_bytes(), "forward", _stays)
-    graph = read_record(record).graphs["forward"]
-    if graph.mutations and len(runs) > 1:
-        raise UsageError("runner='emulated' takes one call of a model that keeps state; give one tuple of inputs")
-    delegates = {call.instruction: _delegate(graph, call) for call in program.calls}
     known = {call.instruction: _interpreter(call.backend_id) for call in program.calls}
-    counts = {at: len(inner.outputs) for at, inner in delegates.items()}
+    delegates = _delegates(record, program.calls, len(runs))
+    counts = {at: len(delegate.zeros) for at, delegate in delegates.items()}
     made: dict[int, list[_Made]] = {}
     options: dict[str, Any] = {"timeout": timeout, "data": data, "passing": True}
     with Scratch() as scratch, room_for(), tqdm(total=len(program.calls) + 1, desc="emulate", leave=False) as bar:
         cut = Path(scratch) / "program.pte"
         for call in program.calls:
             bar.set_postfix_str(call.backend_id)
-            given = len(delegates[call.instruction].user_inputs())
-            cut.write_bytes(program.program(counts, call, given))
+            graph = delegates[call.instruction].graph
+            cut.write_bytes(program.program(counts, call, len(graph.user_inputs())))
             reached = execute(cut, _with_made(program.calls, made, delegates, runs), **options).outputs
-            piece = Piece(delegates[call.instruction], {}, [], [])
+            piece = Piece(graph, {}, [], [])
             ran = RanDelegate(str(path), "forward", call.instruction, os.fspath(record), os.fspath(data or ""))
             made[call.instruction] = [_make(replace(piece, ran=ran, inputs=inputs), timeout) for inputs in reached]
             bar.update()
@@ -109,11 +112,25 @@ def _add_calls(
     buffer.write_bytes(ordered)
 
 
-def _delegate(graph: Graph, call: DelegateCall) -> Graph:
-    for node in graph.nodes:
-        if node.instruction == call.instruction and graph.inside(node).nodes:
-            return graph.inside(node)
-    raise UsageError(f"the record does not hold the graph of the delegate call {call.instruction}")
+def _delegates(record: PathLike, calls: Sequence[DelegateCall], runs: int) -> dict[int, _Delegate]:
+    """With zeros in place of the outputs that are not known yet."""
+    graph = read_record(record).graphs["forward"]
+    if graph.mutations and runs > 1:
+        raise UsageError("runner='emulated' takes one call of a model that keeps state; give one tuple of inputs")
+    insides = {node.instruction: graph.inside(node) for node in graph.nodes}
+    delegates = {}
+    for at in (call.instruction for call in calls):
+        if at not in insides or not insides[at].nodes:
+            raise UsageError(f"the record does not hold the graph of the delegate call {at}")
+        uses, zeros = Uses(insides[at]), []
+        for meta in (uses.meta(uses.value(name)) for name in refs(insides[at].outputs)):
+            if meta is None or meta.sizes is None:
+                raise UsageError(
+                    "runner='emulated' takes delegates with known sizes only; export without dynamic shapes"
+                )
+            zeros.append(torch.zeros(meta.sizes, dtype=getattr(torch, meta.dtype)))
+        delegates[at] = _Delegate(insides[at], zeros)
+    return delegates
 
 
 def _interpreter(backend_id: str) -> Interpreter:
@@ -136,7 +153,7 @@ def _stays(backend_id: str) -> bool:
 def _with_made(
     calls: Sequence[DelegateCall],
     made: dict[int, list[_Made]],
-    delegates: dict[int, Graph],
+    delegates: dict[int, _Delegate],
     runs: Sequence[Sequence[Any]],
 ) -> list[list[Any]]:
     values = []
@@ -144,19 +161,9 @@ def _with_made(
         run_values = list(inputs)
         for call in calls:
             here = made.get(call.instruction)
-            run_values += here[at].outputs if here is not None else _zeros(delegates[call.instruction])
+            run_values += here[at].outputs if here is not None else delegates[call.instruction].zeros
         values.append(run_values)
     return values
-
-
-def _zeros(graph: Graph) -> list[torch.Tensor]:
-    uses, zeros = Uses(graph), []
-    for name in refs(graph.outputs):
-        meta = uses.meta(uses.value(name))
-        if meta is None or meta.sizes is None:
-            raise UsageError("runner='emulated' takes delegates with known sizes only; export without dynamic shapes")
-        zeros.append(torch.zeros(meta.sizes, dtype=getattr(torch, meta.dtype)))
-    return zeros
 
 
 def _make(piece: Piece, timeout: float | None) -> _Made:

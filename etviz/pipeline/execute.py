@@ -86,15 +86,11 @@ def execute(
     """
     if debug_buffer_size is not None and debug_buffer_size <= 0:
         raise UsageError(f"debug_buffer_size must be positive, found {debug_buffer_size}")
-    needs = [_needs(pte, name) for name in dict.fromkeys([method, *methods])]
-    needed, namespaces = max(size for size, _ in needs), sorted({name for _, names in needs for name in names})
+    request, needed = _request(pte, list(dict.fromkeys([method, *methods])), data)
     size = debug_buffer_size or needed * max(len(runs), 1)
     worker = worker_in(python) if python else WORKER
-    request = _request(pte, method, namespaces)
     if methods:
         request["methods"] = list(methods)
-    if data is not None:
-        request["data"] = str(Path(data).absolute())
     with Scratch() as scratch, room_for():
         if workdir is None:
             outputs, seconds = _run(worker, request, runs, Path(scratch), timeout, progress, cancel)
@@ -139,9 +135,7 @@ def time_again(
     if took >= _LONGEST:
         return None
     count = 1 + min(max(int(_TIMED / took), 1), _MOST_TIMED) if len(runs) == 1 else 1
-    request = _request(pte, "forward", _needs(pte, "forward")[1])
-    if data is not None:
-        request["data"] = str(Path(data).absolute())
+    request, _ = _request(pte, ["forward"], data)
     folder = Path(workdir).absolute()
     try:
         with Scratch() as scratch, room_for(folder), whole_files(folder) as fresh:
@@ -154,9 +148,13 @@ def time_again(
     return folder / TIMING
 
 
-def _request(pte: PathLike, method: str, namespaces: list[str]) -> dict[str, Any]:
-    whole = {"pte": str(Path(pte).absolute()), "method": method, "namespaces": namespaces}
-    return {"work": "run", "foreign": not is_known([pte]), **whole}
+def _request(pte: PathLike, methods: Sequence[str], data: PathLike | None) -> tuple[dict[str, Any], int]:
+    """To run the first of `methods`; and the bytes of debug buffer that each execution needs."""
+    needs = [_needs(pte, name) for name in methods]
+    request = {"work": "run", "foreign": not is_known([pte]), "pte": str(Path(pte).absolute()), "method": methods[0]}
+    request["namespaces"] = sorted({name for _, names in needs for name in names})
+    weights = {} if data is None else {"data": str(Path(data).absolute())}
+    return request | weights, max(size for size, _ in needs)
 
 
 def _needs(pte: PathLike, method: str) -> tuple[int, list[str]]:
