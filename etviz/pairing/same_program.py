@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from etviz.artifacts.etdump.etdump import Layout, RunBlock
 from etviz.artifacts.program.logged import logged_by
-from etviz.artifacts.program.program import Method, dense_strides
+from etviz.artifacts.program.program import Instruction, Method, dense_strides
 from etviz.artifacts.record.etrecord import ETRecord
 from etviz.graph.ir import Graph, Node, Ref
 from etviz.graph.state_threading import written_by
@@ -68,13 +68,14 @@ def calls_of_program(method: Method) -> Calls:
     kernels: dict[int, str | None] = {
         i.index: DELEGATE if i.kind == "delegate" else _short(str(i.operator)) for i in calls
     }
-    values = {i.index: tuple(_forms(method, logged_by(method, i))) for i in calls}
-    outputs = tuple(form for form in _forms(method, method.outputs) if form)
+    values = {i.index: tuple(_forms(method, i)) for i in calls}
+    outputs = tuple(form for form in _forms(method) if form)
     straight = all(i.kind != "jump" for i in method.instructions)
     return Calls(kernels, complete=True, straight=straight, values=values | {_OUTPUTS: outputs})
 
 
-def _forms(method: Method, values: Sequence[int]) -> Iterator[ValueForm | None]:
+def _forms(method: Method, call: Instruction | None = None) -> Iterator[ValueForm | None]:
+    values = method.outputs if call is None else logged_by(method, call)
     for tensor in (tensor for value in values for tensor in method.tensors(value) or (value,)):
         spec = method.values[tensor].tensor
         if spec is None:
@@ -127,9 +128,7 @@ def outline(block: RunBlock) -> tuple[list[Any], ...]:
 
 def misfit(block: RunBlock, calls: Calls) -> str:
     """The first event that contradicts the calls, or empty."""
-    events = block.profile
-    columns = (events.name.tolist(), events.instruction_id.tolist(), events.chain.tolist())
-    for name, instruction, chain in zip(*columns, strict=True):
+    for name, chain, instruction in block.profile.rows():
         if not name or chain < 0 or not (name.startswith(_KERNEL) or name == "DELEGATE_CALL"):
             continue
         call = name.removeprefix(_KERNEL).rpartition("::")[2] if name.startswith(_KERNEL) else DELEGATE
@@ -145,9 +144,8 @@ def misfit(block: RunBlock, calls: Calls) -> str:
 
 def skipped(block: RunBlock, calls: Calls) -> str:
     """The first call that the execution left out, though it made a later one, or empty."""
-    events = block.profile
-    rows = zip(events.name.tolist(), events.instruction_id.tolist(), events.chain.tolist(), strict=True)
-    called = {at for name, at, chain in rows if name and chain >= 0 and (name in _CALLS or name.startswith(_KERNEL))}
+    calls_made = ((name or "", at) for name, chain, at in block.profile.rows() if chain >= 0)
+    called = {at for name, at in calls_made if name in _CALLS or name.startswith(_KERNEL)}
     ended = any(event.is_output for event in block.debug)
     left = [at for at in calls.kernels.keys() - called if ended or at < max(called, default=-1)]
     if not calls.straight or not called or not left:

@@ -71,9 +71,7 @@ def _from_program(program: Program, method: str) -> dict[int, str]:
 def kernels_of(blocks: Sequence[RunBlock]) -> dict[int, str]:
     kernels: dict[int, str] = {}
     for block in blocks:
-        profile = block.profile
-        rows = zip(profile.name.tolist(), profile.chain.tolist(), profile.instruction_id.tolist(), strict=True)
-        for name, chain, instruction in rows:
+        for name, chain, instruction in block.profile.rows():
             if chain < 0 or not name:
                 continue
             if name == "DELEGATE_CALL":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
@@ -89,6 +89,9 @@ class ProfileEvents:
 
     def __len__(self) -> int:
         return len(self.name)
+
+    def rows(self) -> Iterator[tuple[str | None, int, int]]:
+        return zip(self.name.tolist(), self.chain.tolist(), self.instruction_id.tolist(), strict=True)
 
     def take(self, rows: npt.NDArray[Any]) -> ProfileEvents:
         return ProfileEvents(*(getattr(self, column.name)[rows] for column in fields(self)))

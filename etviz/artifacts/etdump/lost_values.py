@@ -131,9 +131,7 @@ def _follow_block(block: RunBlock, method: Method, cursor: _Cursor) -> Iterator[
 
 
 def _expectations(block: RunBlock, method: Method) -> Iterator[_LostValue]:
-    profile = block.profile
-    calls = zip(profile.name.tolist(), profile.chain.tolist(), profile.instruction_id.tolist(), strict=True)
-    for name, chain, index in calls:
+    for name, chain, index in block.profile.rows():
         if name == _EXECUTED:
             for value in method.outputs:
                 yield _LostValue(None, _specs(method, value))
