@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -95,103 +96,103 @@ def _capture_mutations(graph: Graph, signature: ExportGraphSignature, prefix: st
 
 
 def _capture_graph(module: torch.fx.GraphModule, name: str, prefix: str, constants: dict[str, torch.Tensor]) -> Graph:
-    graph, taken = Graph(name), set[str]()
-    for node in module.graph.nodes:
-        if node.op == "placeholder":
-            graph.inputs.append(Input(node.name, "user", meta=_meta(node.meta.get("val"))))
-        elif node.op == "output":
-            outputs = node.args[0]
-            graph.outputs = [_argument(o) for o in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
-        elif node.op == "get_attr":
-            _capture_attribute(node, graph, prefix, constants)
-        elif (loop := ops.loop(node)) is not None:
-            graph.nodes += _capture_loop(module, node, loop, graph, prefix, constants)
-        elif (wrapped := ops.wrapped(node)) is not None:
-            taken.update(_capture_wrapped(module, node, wrapped, graph, prefix, constants))
-        elif node.name not in taken and not et.is_allocation(node):
-            graph.nodes.append(_capture_call(module, node, graph, prefix, constants))
-    spread_scales(graph)
-    return graph
+    return _Capture(module, Graph(name), prefix, constants).run()
 
 
-def _capture_attribute(node: FxNode, graph: Graph, prefix: str, constants: dict[str, Any]) -> None:
-    value = _attribute(node)
-    if isinstance(value, torch.Tensor):
-        key = f"{prefix}/{graph.name}.{node.target}"
-        constants[key] = value.detach()
-        graph.inputs.append(Input(node.name, "constant", key, _meta(value)))
+@dataclass(slots=True)
+class _Capture:
+    module: Any
+    graph: Graph
+    prefix: str
+    constants: dict[str, torch.Tensor]
 
+    def run(self) -> Graph:
+        taken = set[str]()
+        for node in self.module.graph.nodes:
+            if node.op == "placeholder":
+                self.graph.inputs.append(Input(node.name, "user", meta=_meta(node.meta.get("val"))))
+            elif node.op == "output":
+                outputs = node.args[0] if isinstance(node.args[0], (list, tuple)) else [node.args[0]]
+                self.graph.outputs = [_argument(output) for output in outputs]
+            elif node.op == "get_attr":
+                self._attribute(node)
+            elif (loop := ops.loop(node)) is not None:
+                self.graph.nodes += self._loop(node, *loop)
+            elif (wrapped := ops.wrapped(node)) is not None:
+                taken.update(self._wrapped(node, *wrapped))
+            elif node.name not in taken and not et.is_allocation(node):
+                self.graph.nodes.append(self._call(node))
+        spread_scales(self.graph)
+        return self.graph
 
-def _capture_call(module: Any, fx: FxNode, graph: Graph, prefix: str, constants: dict[str, Any]) -> Node:
-    node = Node(fx.name, "", outputs=_metas(fx.meta.get("val")), **_origins(fx))
-    lowered = et.lowered_module(module, fx)
-    branches = ops.branches(fx, module)
-    overload = operator_overload(fx.target)
-    if lowered is not None:
-        node.target, node.kernel = "delegate", "delegate"
-        node.args = tuple(_argument(arg) for arg in fx.args[1:])
-        node.subgraphs = (str(fx.args[0]),)
-        inner = capture_program(lowered.original_module, str(fx.args[0]), f"{prefix}{fx.args[0]}", constants)
-        inner.backend_id = lowered.backend_id
-        inner.compile_specs = [(spec.key, bytes(spec.value)) for spec in lowered.compile_specs]
-        graph.subgraphs[inner.name] = inner
-    elif branches:
-        node.target = "cond"
-        node.args = (_argument(fx.args[0]), [_argument(arg) for arg in fx.args[3]])
-        node.subgraphs = tuple(name for name, _ in branches)
-        for name, branch in branches:
-            graph.subgraphs[name] = _capture_graph(branch, name, prefix, constants)
-            rename(graph.subgraphs[name], f"{name}/")
-    elif overload is not None:
-        functional = ops.functional_overload(overload)
-        written = set(ops.out_arguments(overload))
-        node.target, node.kernel = ops.qualified_name(functional), ops.kernel_name(overload)
-        node.args = tuple(_argument(arg) for arg in fx.args)
-        node.kwargs = {key: _argument(arg) for key, arg in fx.kwargs.items() if key not in written}
-        meta = node.outputs[0] if node.outputs else None
-        if meta is not None and ops.takes_dtype(functional) and not ops.takes_dtype(overload):
-            node.kwargs["dtype"] = Tag("dtype", meta.dtype)  # an out variant reads it from `out`
-    elif et.is_view(fx):
-        node.target, node.kernel = "aten.view_copy.default", "executorch_prim::et_view.default"
-        node.args = tuple(_argument(arg) for arg in fx.args)
-    else:
-        python = ops.python_operator(fx.target)
-        node.target = "getitem" if python == "py.getitem" else python or f"unknown.{fx.target}"
-        node.args = tuple(_argument(_written_by(arg)) for arg in fx.args)
-    return node
+    def _inside(self, name: str, prefix: str) -> Graph:
+        return _capture_graph(getattr(self.module, name), name, prefix, self.constants)
 
+    def _attribute(self, node: FxNode) -> None:
+        value = _attribute(node)
+        if isinstance(value, torch.Tensor):
+            key = f"{self.prefix}/{self.graph.name}.{node.target}"
+            self.constants[key] = value.detach()
+            self.graph.inputs.append(Input(node.name, "constant", key, _meta(value)))
 
-def _capture_wrapped(
-    module: Any, fx: FxNode, wrapped: tuple[str, Sequence[Any]], graph: Graph, prefix: str, constants: dict[str, Any]
-) -> list[str]:
-    (name, given), inner_prefix = wrapped, f"{fx.name}/"
-    inner = _capture_graph(getattr(module, name), name, f"{prefix}{inner_prefix}", constants)
-    names = [f"{fx.name}.{at}" for at in range(len(inner.outputs))]
-    for user in fx.users:
-        names[user.args[1]] = user.name
-    unwrap(graph, inner, [_argument(argument) for argument in given], names, inner_prefix)
-    return names
+    def _call(self, fx: FxNode) -> Node:
+        node = Node(fx.name, "", outputs=_metas(fx.meta.get("val")), **_origins(fx))
+        lowered = et.lowered_module(self.module, fx)
+        branches = ops.branches(fx)
+        overload = operator_overload(fx.target)
+        if lowered is not None:
+            node.target, node.kernel = "delegate", "delegate"
+            node.args = tuple(_argument(arg) for arg in fx.args[1:])
+            name = str(fx.args[0])
+            node.subgraphs = (name,)
+            inner = capture_program(lowered.original_module, name, f"{self.prefix}{name}", self.constants)
+            inner.backend_id = lowered.backend_id
+            inner.compile_specs = [(spec.key, bytes(spec.value)) for spec in lowered.compile_specs]
+            self.graph.subgraphs[name] = inner
+        elif branches:
+            node.target = "cond"
+            node.args = (_argument(fx.args[0]), [_argument(arg) for arg in fx.args[3]])
+            node.subgraphs = tuple(branches)
+            for name in branches:
+                self.graph.subgraphs[name] = self._inside(name, self.prefix)
+                rename(self.graph.subgraphs[name], f"{name}/")
+        elif overload is not None:
+            functional = ops.functional_overload(overload)
+            written = set(ops.out_arguments(overload))
+            node.target, node.kernel = ops.qualified_name(functional), ops.kernel_name(overload)
+            node.args = tuple(_argument(arg) for arg in fx.args)
+            node.kwargs = {key: _argument(arg) for key, arg in fx.kwargs.items() if key not in written}
+            meta = node.outputs[0] if node.outputs else None
+            if meta is not None and ops.takes_dtype(functional) and not ops.takes_dtype(overload):
+                node.kwargs["dtype"] = Tag("dtype", meta.dtype)  # an out variant reads it from `out`
+        elif et.is_view(fx):
+            node.target, node.kernel = "aten.view_copy.default", "executorch_prim::et_view.default"
+            node.args = tuple(_argument(arg) for arg in fx.args)
+        else:
+            python = ops.python_operator(fx.target)
+            node.target = "getitem" if python == "py.getitem" else python or f"unknown.{fx.target}"
+            node.args = tuple(_argument(_written_by(arg)) for arg in fx.args)
+        return node
 
+    def _wrapped(self, fx: FxNode, name: str, given: Sequence[Any]) -> list[str]:
+        inner = self._inside(name, f"{self.prefix}{fx.name}/")
+        names = [f"{fx.name}.{at}" for at in range(len(inner.outputs))]
+        for user in fx.users:
+            names[user.args[1]] = user.name
+        unwrap(self.graph, inner, [_argument(argument) for argument in given], names, f"{fx.name}/")
+        return names
 
-def _capture_loop(
-    module: Any,
-    fx: FxNode,
-    loop: tuple[str, str, tuple[Any, Any, Any]],
-    graph: Graph,
-    prefix: str,
-    constants: dict[str, Any],
-) -> list[Node]:
-    target, name, given = loop
-    carries, rows, operands = ([_argument(argument) for argument in part] for part in given)
-    key = f"{fx.name}_{name}"
-    body = graph.subgraphs[key] = _capture_graph(getattr(module, name), name, f"{prefix}{key}.", constants)
-    make_body(body, fx.name, len(carries), len(rows))
-    first = begin(fx.name, carries)
-    args = ([Ref(node.name) for node in first], rows, operands)
-    call = Node(fx.name, target, args, outputs=_metas(fx.meta.get("val")), subgraphs=(key,), **_origins(fx))
-    for node in (*first, *body.nodes):
-        node.stack, node.module = node.stack or call.stack, node.module or call.module
-    return [*first, call]
+    def _loop(self, fx: FxNode, target: str, name: str, given: tuple[Any, Any, Any]) -> list[Node]:
+        carries, rows, operands = ([_argument(argument) for argument in part] for part in given)
+        key = f"{fx.name}_{name}"
+        body = self.graph.subgraphs[key] = self._inside(name, f"{self.prefix}{key}.")
+        make_body(body, fx.name, len(carries), len(rows))
+        first = begin(fx.name, carries)
+        args = ([Ref(node.name) for node in first], rows, operands)
+        call = Node(fx.name, target, args, outputs=_metas(fx.meta.get("val")), subgraphs=(key,), **_origins(fx))
+        for node in (*first, *body.nodes):
+            node.stack, node.module = node.stack or call.stack, node.module or call.module
+        return [*first, call]
 
 
 def _written_by(value: Any) -> Any:

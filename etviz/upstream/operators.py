@@ -114,13 +114,10 @@ def python_operator(target: Any) -> str | None:
     return named.get(target) if callable(target) else None
 
 
-def branches(node: FxNode, owner: torch.nn.Module) -> list[tuple[str, torch.fx.GraphModule]]:
+def branches(node: FxNode) -> list[str]:
     import torch
 
-    if node.target is not torch.ops.higher_order.cond:
-        return []
-    names = [str(arg.target) for arg in node.args[1:3]]
-    return [(name, getattr(owner, name)) for name in names]
+    return [str(arg.target) for arg in node.args[1:3]] if node.target is torch.ops.higher_order.cond else []
 
 
 def loop(node: FxNode) -> tuple[str, str, tuple[Any, Any, Any]] | None:
@@ -145,17 +142,14 @@ def wrapped(node: FxNode) -> tuple[str, Sequence[Any]] | None:
     return str(node.args[at].target), node.args[at + 1 :]
 
 
-_DIM_ORDER_KERNELS: Final = {
-    "dim_order_ops::_empty_dim_order.out": "dim_order_ops._empty_dim_order.default",
-    "dim_order_ops::_clone_dim_order.out": "dim_order_ops._clone_dim_order.default",
-    "dim_order_ops::_to_dim_order_copy.out": "dim_order_ops._to_dim_order_copy.default",
+_COPY: Final = (("self", None), ("non_blocking", False), ("dim_order", None))
+_LISTED: Final[Mapping[str, tuple[tuple[str, Any], ...]]] = {
+    "dim_order_ops::_empty_dim_order.out": (("size", None), ("dim_order", None)),
+    "dim_order_ops::_clone_dim_order.out": _COPY,
+    "dim_order_ops::_to_dim_order_copy.out": _COPY,
+    **dict.fromkeys(("et_copy::_h2d_copy.out", "et_copy::_d2h_copy.out"), (("self", None),)),
 }
-"""Listed here because the import of upstream's registry takes seconds."""
-_DEVICE_COPIES: Final = {
-    "et_copy::_h2d_copy.out": "et_copy._h2d_copy.default",
-    "et_copy::_d2h_copy.out": "et_copy._d2h_copy.default",
-}
-"""Listed so that reading older programs does not import upstream's registry."""
+"""The inputs of kernels, listed because the import of upstream's registries takes seconds."""
 
 
 @functools.cache
@@ -166,14 +160,10 @@ def runtime_operator(kernel: str) -> tuple[str, tuple[tuple[str, Any], ...]] | N
     """
     import torch
 
-    if kernel in _DEVICE_COPIES:
-        return _DEVICE_COPIES[kernel], (("self", None),)
-    if kernel == "dim_order_ops::_empty_dim_order.out":
-        return _DIM_ORDER_KERNELS[kernel], (("size", None), ("dim_order", None))
-    if kernel in _DIM_ORDER_KERNELS:
-        return _DIM_ORDER_KERNELS[kernel], (("self", None), ("non_blocking", False), ("dim_order", None))
     namespace, _, rest = kernel.partition("::")
     name, _, overload_name = rest.partition(".")
+    if kernel in _LISTED:
+        return f"{namespace}.{name}.default", _LISTED[kernel]
     if (known := LANGUAGE_OPERATORS.get(f"{namespace}.{name}.default")) is not None:
         arguments = parsed_schema(f"{namespace}.{name}.default", known.schema).arguments
         return f"{namespace}.{name}.default", tuple((a.name, a.default_value) for a in arguments)
