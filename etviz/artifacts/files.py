@@ -306,7 +306,7 @@ def whole_files(folder: Path) -> Generator[Path]:
     with contextlib.ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            fresh = stack.enter_context(_workshop(folder))
+            fresh = Path(stack.enter_context(Scratch(folder)))
         except OSError as error:
             raise UsageError(f"workdir {folder} can't be written to ({error.strerror or error})") from error
         try:
@@ -343,8 +343,8 @@ def only_user(folder: Path) -> Generator[None]:
 def whole_folder(path: Path, what: str) -> Generator[Path]:
     """Yield a temporary folder beside `path`; it replaces `path` at the end, or `path` stays."""
     try:
-        with _workshop(path.parent) as folder:
-            fresh, old = folder / "new", folder / "old"
+        with Scratch(path.parent) as folder:
+            fresh, old = Path(folder, "new"), Path(folder, "old")
             fresh.mkdir()
             yield fresh
             if not path.exists():
@@ -358,12 +358,6 @@ def whole_folder(path: Path, what: str) -> Generator[Path]:
                 raise
     except OSError as error:
         raise _unwritable(path, what, error) from error
-
-
-@contextmanager
-def _workshop(parent: Path) -> Generator[Path]:
-    with Scratch(parent) as name:
-        yield Path(name)
 
 
 def check_target(path: PathLike, what: str) -> Path:

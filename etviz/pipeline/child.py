@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import pkgutil
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -53,14 +54,13 @@ def _run(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]
 def _inside(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
     import torch
 
-    from etviz.pipeline.interpreters import load_interpreter
     from etviz.pipeline.piece_program import reason_of
 
     given = _GivenPiece.read(request)
     step(1)
     try:
         with spared_memory(), quietly(), torch.no_grad():
-            interpret, payload = load_interpreter(request["interpreter"]), _payload(request["ran"])
+            interpret, payload = pkgutil.resolve_name(request["interpreter"]), _payload(request["ran"])
             shown = interpret(given.graph, payload, request["candidates"], given.inputs, given.pte)
             step(2)
             plain = shown.plain

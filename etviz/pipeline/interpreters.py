@@ -15,7 +15,6 @@ import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -119,8 +118,3 @@ def how_to_run(backend_id: str) -> str:
 
 def emulated_by(implementation: str) -> str:
     return f"emulated: computed by the {implementation}"
-
-
-def load_interpreter(function: str) -> Callable[..., Any]:
-    module, _, name = function.partition(":")
-    return getattr(importlib.import_module(module), name)
