@@ -19,7 +19,7 @@ from etviz.calls.session import Session, open_session
 from etviz.calls.tokens import tokenizer_of
 from etviz.decoding.entry import ids_of
 from etviz.decoding.forced import noise_of_logits
-from etviz.decoding.one_prompt import rows_of
+from etviz.decoding.one_prompt import by_position
 from etviz.errors import ExecutionError, UsageError, checked
 from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.values import flat_values
@@ -292,7 +292,7 @@ class _Checker:
 
     def compare(self, name: str, plain: Way, other: Way, *, twice: bool = False) -> dict[str, Any]:
         first, second = self.run(plain.calls), self.run(other.calls, again=twice)
-        one, two = _by_position(plain, first), _by_position(other, second)
+        one, two = by_position(plain.calls, first, plain.first), by_position(other.calls, second, other.first)
         shared = [position for position in one if position in two]
         if not shared:
             return _skipped(name, f"{other.said}: no position has logits both ways")
@@ -329,7 +329,7 @@ class _Checker:
             waiting = [flatten(call.inputs) for call in way.calls]
             by_call = noise_of_logits(self.session.replay, waiting, self.run(way.calls)[0].shape[1])
             logits = [torch.tensor([[row[0]] for row in call]) for call in by_call]
-            noises = {at: float(row) for at, (_, row) in _by_position(way, logits).items()}
+            noises = {at: float(row) for at, (_, row) in by_position(way.calls, logits, way.first).items()}
             known = self._noises[id(way.calls)] = (way.calls, noises)
         return known[1]
 
@@ -356,15 +356,6 @@ def _severity(rmse: float, noise: float) -> float:
     if rmse == 0:
         return 0.0
     return rmse / noise if noise else math.inf
-
-
-def _by_position(way: Way, logits: Sequence[torch.Tensor]) -> dict[int, tuple[int, torch.Tensor]]:
-    by_position: dict[int, tuple[int, torch.Tensor]] = {}
-    for number, (call, values) in enumerate(zip(way.calls, logits, strict=True)):
-        if number >= way.first:
-            for position, row in rows_of(call, values):
-                by_position.setdefault(position, (number, values[row]))
-    return by_position
 
 
 @question

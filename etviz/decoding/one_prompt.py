@@ -111,6 +111,16 @@ def rows_of(call: Call, logits: torch.Tensor) -> list[tuple[int, int]]:
     raise UsageError(f"a call with {count} tokens returns {rows} rows of logits; expected one for each, or one")
 
 
+def by_position(
+    calls: Sequence[Call], logits: Sequence[torch.Tensor], first: int = 0
+) -> dict[int, tuple[int, torch.Tensor]]:
+    rows: dict[int, tuple[int, torch.Tensor]] = {}
+    for number, (call, values) in enumerate(zip(calls, logits, strict=True)):
+        for position, row in rows_of(call, values) if number >= first else ():
+            rows.setdefault(position, (number, values[row]))
+    return rows
+
+
 def _ended(number: int, position: int, needed: int, error: PairingError) -> str:
     return (
         f"prompt {number}: the program can't go on at position {position}, and {needed} positions are needed; its "

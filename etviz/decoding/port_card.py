@@ -22,7 +22,7 @@ from etviz.calls.tokens import tokenizer_of
 from etviz.decoding.entry import listed
 from etviz.decoding.forced import noise_of_logits
 from etviz.decoding.measures import measures
-from etviz.decoding.one_prompt import rows_of
+from etviz.decoding.one_prompt import by_position
 from etviz.decoding.transcripts import word_error_rate
 from etviz.errors import EtvizError, UsageError, checked
 from etviz.evaluation.replay import Replay, question
@@ -225,11 +225,8 @@ def _eager(model: torch.nn.Module, calls: Sequence[Call]) -> torch.Tensor:
 
 
 def _rows(calls: Sequence[Call], logits: Sequence[torch.Tensor]) -> torch.Tensor:
-    rows = {}
-    for call, values in zip(calls, logits, strict=True):
-        for position, row in rows_of(call, values):
-            rows.setdefault(position, values[row])
-    return torch.stack([rows[position] for position in sorted(rows)])
+    rows = by_position(calls, logits)
+    return torch.stack([rows[position][1] for position in sorted(rows)])
 
 
 @question
