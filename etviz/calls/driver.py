@@ -253,23 +253,17 @@ def _paste(arguments: Sequence[str]) -> str:
 
 def _argument(placeholder: Input) -> str:
     shape = _shape(placeholder)
-    if placeholder.meta is None or not _is_integer(placeholder):
-        dtype = f", dtype=torch.{placeholder.meta.dtype}" if placeholder.meta is not None else ""
-        return (
-            "position"
-            if placeholder.meta is None
-            else f"torch.zeros({[n if isinstance(n, int) else 1 for n in shape]}{dtype})"
-        )
+    if placeholder.meta is None:
+        return "position"
     value = "[ids]" if len(shape) == 2 else "[position]" if shape else "position"
-    return f"torch.tensor({value}, dtype=torch.{placeholder.meta.dtype})"
+    zeros = [n if isinstance(n, int) else 1 for n in shape]
+    made = f"tensor({value}" if _is_integer(placeholder) else f"zeros({zeros}"
+    return f"torch.{made}, dtype=torch.{placeholder.meta.dtype})"
 
 
 def _described(placeholder: Input) -> str:
-    return (
-        f"{placeholder.name}: {placeholder.meta.dtype} {list(placeholder.meta.shape)}"
-        if placeholder.meta is not None
-        else f"{placeholder.name}: int"
-    )
+    meta = placeholder.meta
+    return f"{placeholder.name}: {'int' if meta is None else f'{meta.dtype} {list(meta.shape)}'}"
 
 
 def _bound(method: Method | None, at: int) -> int | None:

@@ -266,12 +266,7 @@ def _prompted(number: int, form: Form, ids: list[int], sequence: _Sequence) -> I
 
 
 def _require_same_program(calls: Sequence[tuple[int, RecordedCall]], form: Form) -> None:
-    if all(
-        len(call.inputs) != len(form.names)
-        or not isinstance(call.inputs[form.tokens], torch.Tensor)
-        or call.inputs[form.tokens].is_floating_point()
-        for _, call in calls
-    ):
+    if all(_unread(call, form) for _, call in calls):
         inputs = ", ".join(map(_kind, calls[0][1].inputs))
         raise UsageError(
             f"calls: none of the {len(calls)} calls has the inputs that the driver makes ({', '.join(form.names)}); "
@@ -363,12 +358,8 @@ def _first_difference(given: torch.Tensor, wanted: torch.Tensor) -> tuple[str, s
 
 
 def _ranges(graph: Graph) -> dict[int, tuple[float, float]]:
-    ranges = {}
-    for place, placeholder in enumerate(graph.user_inputs()):
-        grid = _range(graph, placeholder.name)
-        if grid is not None:
-            ranges[place] = grid
-    return ranges
+    ranges = ((place, _range(graph, placeholder.name)) for place, placeholder in enumerate(graph.user_inputs()))
+    return {place: grid for place, grid in ranges if grid is not None}
 
 
 def _range(graph: Graph, name: str) -> tuple[float, float] | None:
