@@ -18,21 +18,15 @@ _ALIGNMENT: Final = 8
 _LEVEL: Final = 7
 
 
-def pack(
-    payload: Answer,
-    tensors: Mapping[int, Answer],
-    missing: Mapping[int, str],
-    answers: Mapping[tuple[str, int], Answer] | None = None,
-) -> bytes:
-    """As gzip, with the same bytes for the same answers."""
-    return gzip.compress(laid_out(payload, tensors, missing, answers), _LEVEL, mtime=0)
+def packed(block: bytes) -> bytes:
+    return gzip.compress(block, _LEVEL, mtime=0)
 
 
 def laid_out(
     payload: Answer,
     tensors: Mapping[int, Answer],
     missing: Mapping[int, str],
-    answers: Mapping[tuple[str, int], Answer] | None = None,
+    answers: Mapping[tuple[str, int], Answer],
 ) -> bytes:
     """The answers to all questions of a report, in one block.
 
@@ -50,7 +44,7 @@ def laid_out(
     header["missing"] = {str(row): reason for row, reason in missing.items()}
     header["answers"] = {
         f"{method}:{row}": {"result": result, "buffers": hold(data)}
-        for (method, row), (result, data) in (answers or {}).items()
+        for (method, row), (result, data) in answers.items()
     }
     ends = {at: even for at, buffer in enumerate(held) if (even := evenly_spaced(buffer)) is not None}
     header["even"] = ends

@@ -20,7 +20,7 @@ from etviz.artifacts.files import PathLike, check_target, write_file
 from etviz.errors import EtvizError, UsageError, during
 from etviz.settings import TENSORS, options
 from etviz.text import markup
-from etviz.view.pages.container import laid_out, pack
+from etviz.view.pages.container import laid_out, packed
 from etviz.view.pages.html import view_page
 from etviz.view.pages.html_tables import MARKS, html_facts, html_finding, html_table, worst_table
 from etviz.view.pages.profile_svg import profile_svg
@@ -85,8 +85,8 @@ def report_page(
         block = laid_out(adds[at](*payload) if adds else payload, rows, missing, asked)
         held["method", at] = {"method": methods[at]}, [block]
     payload, rows, missing, asked = _answers(analysis, tensors, title, beside, methods)
-    data = pack(adds[0](*payload) if adds else payload, rows, missing, asked | held)
-    return view_page(f"{title} · etviz", summary or _summary(analysis, title), data)
+    block = laid_out(adds[0](*payload) if adds else payload, rows, missing, asked | held)
+    return view_page(f"{title} · etviz", summary or _summary(analysis, title), packed(block))
 
 
 def _answers(
