@@ -23,7 +23,7 @@ from etviz.errors import UsageError
 from etviz.inspection import Inspection
 from etviz.pipeline.device import ThisMachine, run_elsewhere
 from etviz.pipeline.execute import execute
-from etviz.upstream.executorch import quietly
+from etviz.pipeline.recipe import recipe
 
 _CALIBRATION = 128
 _BATCH = 10
@@ -69,12 +69,6 @@ def run_demo(folder: Path, say: Callable[[str], None], runner: str | None = None
         raise UsageError(f"the demo needs {' and '.join(missing)}: pip install 'etviz[demo]'")
     command = find_runner() if runner == "cpp" else runner
     make_folder(folder)
-    with quietly():
-        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-        from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
-            XNNPACKQuantizer,
-            get_symmetric_quantization_config,
-        )
     say("Training a digit classifier on 1,437 real images")
     digits = load_digits()
     model = train(digits)
@@ -82,14 +76,8 @@ def run_demo(folder: Path, say: Callable[[str], None], runner: str | None = None
         float_accuracy = accuracy(model(digits.test_images), digits.test_labels)
     say(f"Float accuracy {100 * float_accuracy:.1f} %; quantizing to int8, lowering to XNNPACK, running, comparing")
     example = one_of_each(digits)
-    inspection = debug(
-        model,
-        (example,),
-        partitioner=[XnnpackPartitioner()],
-        quantizer=XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True)),
-        calibration=[(images,) for images in digits.train_images[:_CALIBRATION].split(_BATCH) if len(images) == _BATCH],
-        workdir=folder,
-    )
+    calibration = [(part,) for part in digits.train_images[:_CALIBRATION].split(_BATCH) if len(part) == _BATCH]
+    inspection = debug(model, (example,), recipe("xnnpack-int8", calibration=calibration), workdir=folder)
     if command is not None:
         say("Running the ExecuTorch program with the C++ runner" if runner == "cpp" else f"Running it with {command}")
         inspection = run_on_runner(folder, example, command)
