@@ -84,9 +84,7 @@ def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
 def show_summary(inspection: Inspection) -> None:
     colour = {"ok": "green", "warn": "yellow", "bad": "red"}
     digest = inspection.analysis.digest
-    out.print(
-        plain_text(with_options(digest.verdict)), style=f"bold {colour.get(digest.level, '')}".strip(), highlight=False
-    )
+    out.print(plain_text(with_options(digest.verdict)), style=f"bold {colour.get(digest.level, '')}".strip())
     for fact in digest.facts:
         mark = f"[{colour[fact.level]}]●[/]" if fact.level in colour else "●"
         out.print(f"  {mark} {plain_text(fact.label)}: {plain_text(fact.value)}")

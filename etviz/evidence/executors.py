@@ -123,7 +123,7 @@ def executor_of(given: Executor | int | str | None, pieces: int | None = None) -
         finally:
             own.shutdown(cancel_futures=True)
         return
-    if isinstance(given, (int, str)) or not callable(getattr(given, "submit", None)):
+    if given is None or isinstance(given, (int, str)) or not callable(getattr(given, "submit", None)):
         raise UsageError(
             f'executor must be a concurrent.futures.Executor, a number of processes, "{PROCESSES}" or None, '
             f"found {type(given).__name__}"

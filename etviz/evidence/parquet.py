@@ -115,16 +115,11 @@ def _foreign(file: ParquetFile, needed: Sequence[str]) -> str:
     twice, count = Counter(schema.names).most_common(1)[0] if schema.names else ("", 0)
     if count > 1:
         return f"its column {twice!r} is there {count} times"
+    known = dict.fromkeys(_WHOLE, ("whole numbers", ["int64"]))
+    known |= dict.fromkeys(_TEXTS, ("texts", ["string", "large_string"])) | {_TRUTH: ("truth values", ["bool", "null"])}
     for field in schema:
-        kind, what = field.type, "numbers"
-        fits = pa.types.is_float64(kind) or pa.types.is_int64(kind)
-        if field.name in _WHOLE:
-            what, fits = "whole numbers", pa.types.is_int64(kind)
-        elif field.name in _TEXTS:
-            what, fits = "texts", _is_text(kind)
-        elif field.name == _TRUTH:
-            what, fits = "truth values", pa.types.is_boolean(kind) or pa.types.is_null(kind)
-        if not fits and (file.metadata.num_rows or not pa.types.is_null(kind)):
+        what, kinds = known.get(field.name, ("numbers", ["double", "int64"]))
+        if str(field.type) not in kinds and (file.metadata.num_rows or not pa.types.is_null(field.type)):
             return f"its column {field.name!r} does not hold {what}"
     return ""
 

@@ -155,9 +155,8 @@ def _write(
     except (AssertionError, RuntimeError, ValueError, TypeError) as error:
         raise UsageError(f"the test sets can't be bundled with this program: {str(error).strip()}") from error
     except OSError as error:
-        raise ArtifactError(
-            pte or "", f"the program can't be read ({error.strerror or error})", "name a .pte"
-        ) from error
+        problem = f"the program can't be read ({error.strerror or error})"
+        raise ArtifactError(pte or "", problem, "name a .pte") from error
     return write_file(path, "the bundle", bytes(content))
 
 
@@ -247,21 +246,16 @@ def _difference(expected: BundledValue, found: Any, rtol: float, atol: float) ->
     row = {"dtype": dtype, "shape": shape, "elements": found.numel(), "max_abs": np.nan, "reason": ""}
     if (expected.dtype, tuple(expected.data.shape)) != (dtype, shape):
         wanted = f"{expected.dtype} {tuple(expected.data.shape)}"
-        return row | {
-            "verified": False,
-            "reason": f"the expected output is {wanted}, the program gives {dtype} {shape}",
-        }
+        reason = f"the expected output is {wanted}, the program gives {dtype} {shape}"
+        return row | {"verified": False, "reason": reason}
     a, b = expected.tensor(), found.cpu()
     off = _off(a, b, rtol, atol)
     wide_a, wide_b = (t.to(torch.float64).numpy() if not t.is_complex() else t.numpy() for t in (a, b))
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(wide_a - wide_b)
     finite = np.isfinite(error)
-    row |= {
-        "verified": not off.any(),
-        "off": int(off.sum()),
-        "max_abs": error[finite].max() if finite.any() else np.nan,
-    }
+    most = error[finite].max() if finite.any() else np.nan
+    row |= {"verified": not off.any(), "off": int(off.sum()), "max_abs": most}
     if off.any():
         at = np.unravel_index(int(np.argmax(np.where(off, np.nan_to_num(error, nan=np.inf), -1))), shape)
         place = tuple(int(i) for i in at)
