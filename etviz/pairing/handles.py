@@ -294,11 +294,7 @@ class HandleGroups:
         return self._uses.nodes.get(name)
 
     def meta(self, name: str) -> Meta | None:
-        node = self._uses.nodes.get(name)
-        if node is not None:
-            return node.outputs[0] if node.outputs else None
-        placeholder = self._inputs.get(name)
-        return placeholder.meta if placeholder is not None else None
+        return self._inputs[name].meta if name in self._inputs else _meta(self._uses, name)
 
     def buffer(self, name: str) -> str:
         placeholder = self._inputs.get(name)

@@ -383,7 +383,6 @@ def interleaving(count: int, size: int) -> torch.Tensor:
 def _biases(
     model: Mapping[str, torch.Tensor], reference: Mapping[str, torch.Tensor], matches: dict[str, Match]
 ) -> None:
-    """A vector's rows are in the order of its module's matrix."""
     for name, value in model.items():
         owner, _, last = name.rpartition(".")
         if value.ndim != 1 or last == "weight":

@@ -117,15 +117,12 @@ def starred(path: str) -> str:
 def proposals(suspect: Suspect) -> Iterator[PortChange]:
     point = suspect.stage.pair.point
     yield from _beginning(suspect)
-    if point.side == "output":
-        for family in (_bias, _parameters, _offsets, _epsilon, _factors, _caps, _attributes, _transplanted):
-            yield from family(suspect)
-    else:
-        for family in (
-            *(_factors, _caps, _frequencies, _pairing, _swapped, _head_order, _activation, _missing_module),
-            *(_attention, _branches, _attributes, _attention_scale),
-        ):
-            yield from family(suspect)
+    families = (_bias, _parameters, _offsets, _epsilon, _factors, _caps, _attributes, _transplanted)
+    if point.side != "output":
+        families = (_factors, _caps, _frequencies, _pairing, _swapped, _head_order, _activation, _missing_module)
+        families += (_attention, _branches, _attributes, _attention_scale)
+    for family in families:
+        yield from family(suspect)
 
 
 def _beginning(suspect: Suspect) -> Iterator[PortChange]:
@@ -183,18 +180,16 @@ def _parameters(suspect: Suspect) -> Iterator[PortChange]:
                 tensors[other.name] = value.to(port.tensors[other.name].dtype)
         if match.name not in tensors:
             continue
-        where = _places([other.name for other in alike])
+        name, where = f"{match.relation} weights", _places([other.name for other in alike])
         if _tied(port, match):
-            said = f"the reference's tied embedding as {match.name}"
-            yield PortChange("tied embeddings", match.name, said, Edits(tensors))
+            name, where, said = "tied embeddings", match.name, f"the reference's tied embedding as {match.name}"
         elif match.relation == "differs":
-            said = f"the numbers of the reference's {_places(match.sources)} in {where}"
-            yield PortChange("other weights", where, said, Edits(tensors))
+            name, said = "other weights", f"the numbers of the reference's {_places(match.sources)} in {where}"
         elif match.relation in ("offset", "scaled"):
-            yield PortChange(f"{match.relation} weights", where, f"{where} not {match.detail}", Edits(tensors))
+            said = f"{where} not {match.detail}"
         else:
             said = f"{where} as in the reference ({match.relation}{': ' if match.detail else ''}{match.detail})"
-            yield PortChange(f"{match.relation} weights", where, said, Edits(tensors))
+        yield PortChange(name, where, said, Edits(tensors))
 
 
 def _tied(port: Port, match: Match) -> bool:
@@ -469,7 +464,6 @@ def _activation(suspect: Suspect) -> Iterator[PortChange]:
 
 
 def _missing_module(suspect: Suspect) -> Iterator[PortChange]:
-    """The module goes behind the one whose output the reference gives it."""
     port = suspect.port
     lacking = dict.fromkeys(name.rpartition(".")[0] for name in port.missing if name.endswith("weight"))
     partners = {pair.others[0].module: pair.point.module for pair in port.pairs if pair.point.side == "output"}

@@ -264,11 +264,7 @@ def _rounded(port: Port) -> dict[Point, float]:
             values |= match.put_into(port.tensors[match.name], port.reference_tensors | values)
     if not values:
         return {}
-    trace = run(port.reference, port.reference_arguments, Edits(values))
-    gaps = Trace(
-        {point: value.double() - port.expected.values[point].double() for point, value in trace.values.items()},
-        trace.output.double() - port.expected.output.double(),
-    )
+    gaps = run(port.reference, port.reference_arguments, Edits(values)).less(port.expected)
     squares = {}
     for pair in port.pairs:
         like = _at(port.plain, pair.point)

@@ -96,6 +96,10 @@ class Trace:
     values: dict[Point, torch.Tensor]
     output: torch.Tensor
 
+    def less(self, other: Trace) -> Trace:
+        gaps = {point: value.double() - other.values[point].double() for point, value in self.values.items()}
+        return Trace(gaps, self.output.double() - other.output.double())
+
 
 def tensor_in(value: Any) -> torch.Tensor | None:
     """The first floating-point tensor, also within containers."""
@@ -223,8 +227,4 @@ class _Perturbed(TorchDispatchMode):
 
 def noise_of(model: torch.nn.Module, arguments: Arguments, plain: Trace) -> Iterator[Trace]:
     for seed in range(LANES):
-        moved = run(model, arguments, seed=seed)
-        yield Trace(
-            {point: value.double() - plain.values[point].double() for point, value in moved.values.items()},
-            moved.output.double() - plain.output.double(),
-        )
+        yield run(model, arguments, seed=seed).less(plain)
