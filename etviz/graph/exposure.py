@@ -14,8 +14,8 @@ from etviz.graph.ir import Graph, Node, refs
 from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments, is_dequantize, is_quantize
 from etviz.graph.uses import Uses, item_of
 
-_ACTIVATIONS: Final = {"aten.relu.default", "aten.hardtanh.default", "aten.clamp.default", "aten.relu6.default"}
-_BATCH_NORMS: Final = {
+ACTIVATIONS: Final = {"aten.relu.default", "aten.hardtanh.default", "aten.clamp.default", "aten.relu6.default"}
+BATCH_NORMS: Final = {
     "aten.native_batch_norm.default",
     "aten._native_batch_norm_legit_no_training.default",
     "aten._native_batch_norm_legit.default",
@@ -100,11 +100,11 @@ def _hide(exposure: Exposure, node: Node, uses: Uses) -> None:
 
 
 def _owner(node: Node, after: Node, uses: Uses) -> str:
-    if after.target in _BATCH_NORMS and node.target in _FOLDING:
+    if after.target in BATCH_NORMS and node.target in _FOLDING:
         return after.name
     if is_quantize(after):
         return after.name
-    if after.target in _ACTIVATIONS:
+    if after.target in ACTIVATIONS:
         last = uses.users.get(after.name, [])
         if len(last) == 1 and is_quantize(last[0]):
             return last[0].name

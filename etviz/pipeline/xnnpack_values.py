@@ -15,7 +15,9 @@ import numpy as np
 
 from etviz.artifacts.program.xnnpack_payload import INPUT, INSERTED, OUTPUT, Json, UnpackedPayload, tensors_of
 from etviz.errors import UsageError
+from etviz.graph.exposure import ACTIVATIONS, BATCH_NORMS, COPIES
 from etviz.graph.ir import Graph, Meta, Node
+from etviz.graph.labels import short_operator
 from etviz.graph.quantize_ops import DEQUANTIZE, QUANTIZE, chooses_grid, conversion
 from etviz.graph.uses import item_of
 
@@ -52,12 +54,9 @@ _TURNED: Final = {
     *("XNNGlobalAvgPooling2d", "XNNArgMaxPooling2d", "XNNStaticResizeBilinear2D", "XNNPReLU"),
 }
 _PLAIN: Final = {"XNNStaticReshape", "XNNFullyConnected", "XNNBatchMatrixMultiply", "XNNScaledDotProductAttention"}
-_COPIES: Final = {
-    *("clone", "_clone_dim_order", "alias_copy", "lift_fresh_copy", "_to_copy", "_to_dim_order_copy"),
-    *("_h2d_copy", "_d2h_copy", DEQUANTIZE),
-}
-_ACTIVATIONS: Final = {"relu", "relu6", "hardtanh", "clamp"}
-_BATCH_NORMS: Final = {"native_batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit"}
+_COPIES: Final = {*map(short_operator, COPIES), "_to_copy", "_to_dim_order_copy", DEQUANTIZE}
+_ACTIVATIONS: Final = set(map(short_operator, ACTIVATIONS))
+_BATCH_NORMS: Final = set(map(short_operator, BATCH_NORMS))
 _LEFT_OUT: Final = _COPIES | _ACTIVATIONS | _BATCH_NORMS
 _FLOATS: Final = {1: "float32", 2: "float16", 14: "bfloat16"}
 _DTYPES: Final = {**_FLOATS, 3: "int8", 4: "uint8"}
