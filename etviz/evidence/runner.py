@@ -42,14 +42,7 @@ R = TypeVar("R", covariant=True)
 
 
 class PromptsTask(Protocol[R]):
-    def over_prompts(
-        self,
-        program: Any,
-        prompts: Any,
-        executor: Executor | int | str | None,
-        folder: str | Path | None = None,
-        **lowering: Any,
-    ) -> R: ...
+    def over_prompts(self, *given: Any, **lowering: Any) -> R: ...
 
 
 @overload

@@ -73,7 +73,6 @@ class Subject:
 
     @property
     def emulators(self) -> tuple[str, ...]:
-        """The reference implementations that run delegates in place of their backends."""
         known = not self.python and "record" in self.files and self.method == "forward"
         return emulators(self.pte) if known else ()
 

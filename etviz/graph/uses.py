@@ -28,7 +28,6 @@ def items(operator: Node, names: Iterable[str], metas: Sequence[Meta | None] = (
 
 
 def by_handles(nodes: Iterable[Node]) -> dict[int, list[Node]]:
-    """The operators of each debug handle."""
     by_handle: dict[int, list[Node]] = {}
     for node in operators(nodes):
         for handle in node.handles:

@@ -37,6 +37,8 @@ EMULATED: Final = "emulated"
 
 @dataclass(frozen=True, slots=True)
 class _Delegate:
+    """`zeros` stand for unknown outputs."""
+
     graph: Graph
     zeros: list[torch.Tensor]
 
@@ -113,7 +115,6 @@ def _add_calls(
 
 
 def _delegates(record: PathLike, calls: Sequence[DelegateCall], runs: int) -> dict[int, _Delegate]:
-    """With zeros in place of the outputs that are not known yet."""
     graph = read_record(record).graphs["forward"]
     if graph.mutations and runs > 1:
         raise UsageError("runner='emulated' takes one call of a model that keeps state; give one tuple of inputs")

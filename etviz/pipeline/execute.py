@@ -149,7 +149,7 @@ def time_again(
 
 
 def _request(pte: PathLike, methods: Sequence[str], data: PathLike | None) -> tuple[dict[str, Any], int]:
-    """To run the first of `methods`; and the bytes of debug buffer that each execution needs."""
+    """And the bytes of debug buffer that each execution needs."""
     needs = [_needs(pte, name) for name in methods]
     request = {"work": "run", "foreign": not is_known([pte]), "pte": str(Path(pte).absolute()), "method": methods[0]}
     request["namespaces"] = sorted({name for _, names in needs for name in names})

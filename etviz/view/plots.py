@@ -334,7 +334,7 @@ def save(draw: Callable[..., Axes], path: str | os.PathLike[str], *arguments: An
 
 
 def picture(draw: Callable[..., Axes], name: str | os.PathLike[str], *arguments: Any) -> bytes:
-    """The file of this name; raises as `save`."""
+    """Raises as `save`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -85,12 +85,8 @@ class _Instructions:
         backend = told.get("backend", "")
         if inside is not None:
             args = {"event": str(inside), "instruction": instruction, "backend": backend}
-            return {
-                "name": str(inside),
-                "cat": "operator",
-                "lane": f"{backend or 'delegates'}: operators",
-                "args": args,
-            }
+            lane = f"{backend or 'delegates'}: operators"
+            return {"name": str(inside), "cat": "operator", "lane": lane, "args": args}
         if instruction < 0:
             return {"name": name, "cat": "framework", "lane": "framework", "args": {"event": name}}
         lane = (backend or "delegates") if name == "DELEGATE_CALL" or backend else "portable kernels"
