@@ -69,9 +69,7 @@ def _target(target: str) -> str:
         return "torch.ops.higher_order.executorch_call_delegate"
     if target in CONTROL:
         return f"torch.ops.higher_order.{own_name(target)}"
-    if target == "getitem":
-        return "operator.getitem"
-    if target.startswith("py."):
+    if target == "getitem" or target.startswith("py."):
         return f"operator.{target.removeprefix('py.')}"
     return f"executorch.exir.dialects.edge._ops.{target}"
 

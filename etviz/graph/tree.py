@@ -104,8 +104,13 @@ def _add_graph(tree: Tree, graph: Graph, depth: int, latency: Mapping[int, float
             backend = inside.backend_id
         time = latency.get(node.instruction, NAN) if node.target not in CONTROL else NAN
         index = tree.open(depth, kind, node_label(graph, node), node, backend, time)
-        told = ran if node.target == "cond" else ()
-        below = sum(_add_branch(tree, branch, depth + 1, latency, ran, told) for branch in graph.branches(node))
+        below = 0
+        for branch in graph.branches(node):
+            taken = _taken(branch, ran) if node.target == "cond" else ""
+            inner = tree.open(depth + 1, "value", f"{branch.name}{taken}")
+            size = _add_graph(tree, branch, depth + 2, latency, ran)
+            tree.close(inner, size)
+            below += size
         for operator in operators(inside.nodes):
             child = tree.open(depth + 1, "inner", short_operator(operator.target), operator, backend)
             tree.by_inner[node.instruction, operator.name] = child
@@ -114,20 +119,6 @@ def _add_graph(tree: Tree, graph: Graph, depth: int, latency: Mapping[int, float
         count += below if node.target in ("delegate", *CONTROL) else 1
         if node.instruction >= 0:
             tree.by_instruction[node.instruction] = index
-    return count
-
-
-def _add_branch(
-    tree: Tree,
-    graph: Graph,
-    depth: int,
-    latency: Mapping[int, float],
-    ran: Sequence[Set[int]],
-    told: Sequence[Set[int]],
-) -> int:
-    index = tree.open(depth, "value", graph.name + _taken(graph, told))
-    count = _add_graph(tree, graph, depth + 1, latency, ran)
-    tree.close(index, count)
     return count
 
 
