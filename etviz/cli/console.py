@@ -20,6 +20,7 @@ from etviz.text import printable
 
 out: Final = Console(highlight=False)
 err: Final = Console(stderr=True, highlight=False)
+COLOUR: Final = {"ok": "green", "warn": "yellow", "bad": "red"}
 _ARGUMENT: Final = re.compile(r"\b(etrecord|debug_buffer|pte|record|inputs|method|timing)=(?![\w'\"(\[{/])")
 _PATIENCE: Final = {True: 0.1, False: 3.0}
 """Seconds after which a command says on stderr what it does: on a terminal, and in a log."""

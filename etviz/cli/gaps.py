@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from etviz.cli import artifacts as given
-from etviz.cli.console import ShortName, err, out, plain_text, print_json, with_options
+from etviz.cli.console import COLOUR, ShortName, err, out, plain_text, print_json, with_options
 from etviz.json_numbers import or_none
 from etviz.tensors.metrics import figure
 from etviz.text import spreadsheet_cell
@@ -82,11 +82,10 @@ def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def show_summary(inspection: Inspection) -> None:
-    colour = {"ok": "green", "warn": "yellow", "bad": "red"}
     digest = inspection.analysis.digest
-    out.print(plain_text(with_options(digest.verdict)), style=f"bold {colour.get(digest.level, '')}".strip())
+    out.print(plain_text(with_options(digest.verdict)), style=f"bold {COLOUR.get(digest.level, '')}".strip())
     for fact in digest.facts:
-        mark = f"[{colour[fact.level]}]●[/]" if fact.level in colour else "●"
+        mark = f"[{COLOUR[fact.level]}]●[/]" if fact.level in COLOUR else "●"
         out.print(f"  {mark} {plain_text(fact.label)}: {plain_text(fact.value)}")
     for note in digest.notes:
         out.print(f"  [yellow]![/] {plain_text(with_options(note))}")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from etviz.cli import artifacts as given
-from etviz.cli.console import doing, out, plain_text, print_json, with_options
+from etviz.cli.console import COLOUR, doing, out, plain_text, print_json, with_options
 from etviz.graph.labels import short_name
 from etviz.tensors.metrics import figure
 from etviz.text import shortened
@@ -17,7 +17,6 @@ from etviz.text import shortened
 _UNKNOWN: Final = 3
 _WIDEST: Final = 100
 _BAR: Final = 20
-_COLOUR: Final = {"ok": "green", "warn": "yellow", "bad": "red"}
 
 
 def why(
@@ -51,7 +50,7 @@ def _status(body: dict[str, Any]) -> int:
 
 
 def _lines(body: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
-    yield from _wrapped(with_options(body["verdict"]), width, style=f"bold {_COLOUR.get(body['level'], '')}".strip())
+    yield from _wrapped(with_options(body["verdict"]), width, style=f"bold {COLOUR.get(body['level'], '')}".strip())
     finding, culprit = body["finding"], body["culprit"]
     if finding is not None:
         yield "", ""

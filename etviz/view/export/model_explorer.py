@@ -34,8 +34,6 @@ Json = dict[str, Any]
 @during("writing the graph for Model Explorer")
 def write_model_explorer(analysis: Analysis, path: PathLike) -> list[Path]:
     target, graph = check_target(path, "the graph"), analysis.graph
-    if analysis.delegation is None:
-        raise UsageError("the files do not hold the program, so there is no graph; give record=, or pte= and etrecord=")
     rows = rows_of_nodes(analysis)
     texts = {target: collection(analysis, rows)}
     for name in NODE_DATA:
@@ -96,6 +94,8 @@ def _color(metric: str, value: float) -> str:
 
 
 def rows_of_nodes(analysis: Analysis) -> dict[int, Any]:
+    if analysis.delegation is None:
+        raise UsageError("the files do not hold the program, so there is no graph; give record=, or pte= and etrecord=")
     tree, gaps = analysis.tree, analysis.tables.rows
     where = list(zip(gaps["instruction"].tolist(), gaps["output"].tolist(), strict=True))
     nodes = [tree.by_instruction.get(instruction, -1) for instruction, _ in where]

@@ -36,8 +36,6 @@ class _Box:
 @during("drawing the graph")
 def write_svg(analysis: Analysis, path: PathLike, by: str) -> Path:
     target = check_target(path, "the graph")
-    if analysis.delegation is None:
-        raise UsageError("the files do not hold the program, so there is no graph; give record=, or pte= and etrecord=")
     if by not in analysis.tables.rows:
         raise UsageError(f"by must be a column of gaps, found {by!r}")
     text = _picture(analysis, by)
