@@ -6,7 +6,7 @@ The first program's rows keep their places, so every question about a row works 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ CHANGE: Final = "change"
 _RATED: Final = ("introduced_severity", "severity")
 _DISTANCE: Final = "rel_l2"
 _WORDS: Final = {"introduced_severity": "introduced", "severity": "severity", _DISTANCE: "distance"}
-_ENDS: Final = ("_look", "_fault")
+LIMITS: Final = ("_look", "_fault")
 _WORSE, _FAR_WORSE = 2.0, 10.0
 """Thresholds of ratios: a row deserves attention, and is a fault."""
 _TAKEN: Final = ("kind", "op", "backend", "output", "shape", "dtype", "reference_ops", "module", "source")
@@ -155,12 +155,10 @@ class Beside:
             histograms.append({"label": label, "runtime": buffers.add_counts(counts), "beyond": beyond})
         return histograms
 
-    def trees(self, rows: int, added: int) -> list[tuple[str, Analysis, pd.DataFrame]]:
-        trees = []
+    def trees(self, rows: int, added: int) -> Iterator[tuple[str, Analysis, pd.DataFrame]]:
         parts = zip(self.labels[1:], self.others, self.frames[1:], self.places(rows, added), strict=True)
         for label, other, table, places in parts:
-            trees.append((label, other, table.reindex(np.where(places < 0, len(table), places)).reset_index(drop=True)))
-        return trees
+            yield label, other, table.reindex(np.where(places < 0, len(table), places)).reset_index(drop=True)
 
 
 def _knows(name: str) -> Any:
@@ -168,7 +166,7 @@ def _knows(name: str) -> Any:
 
 
 def _limits(name: str) -> Sequence[str]:
-    return [f"{name}{end}" for end in _ENDS]
+    return [f"{name}{end}" for end in LIMITS]
 
 
 def _column(name: str, label: str, about: str, group: str, thresholds: tuple[float, float] | None = None) -> Column:

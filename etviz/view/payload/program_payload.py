@@ -26,7 +26,7 @@ from etviz.graph.labels import module_labels, row_name
 from etviz.graph.tree import KINDS, Tree
 from etviz.json_numbers import as_text
 from etviz.tensors.metrics import METRICS
-from etviz.view.payload.beside import Beside
+from etviz.view.payload.beside import LIMITS, Beside
 from etviz.view.payload.columns import Column, table_columns
 from etviz.view.payload.explained import (
     ATTRIBUTION_COLUMNS,
@@ -45,7 +45,6 @@ RAW: Final = "raw_op"
 ADDRESS: Final = "row"
 RUN: Final = "run"
 LIMITED: Final = ("severity", "introduced_severity")
-LIMITS: Final = ("_look", "_fault")
 _TEXTS: Final = ("label", "backend", "op", "shape", "module", "source", "stack")
 
 

@@ -236,9 +236,7 @@ class InspectionWidget(anywidget.AnyWidget):
                 setattr(other, shared, getattr(self.state, shared))
             self._untie(self.state)
             self._tie(other)
-        self._changes += 1
-        self._cached_tensor.cache_clear()
-        self.send({"event": "changed"})
+        self._follow()
         return {}
 
     def payload(self) -> Answer:
@@ -247,7 +245,7 @@ class InspectionWidget(anywidget.AnyWidget):
         more = {"methods": list(self.state.methods), "changes": changes, "explanations": offered(self.state)}
         return result | more, buffers
 
-    def _follow(self, _change: Change) -> None:
+    def _follow(self, _change: Change | None = None) -> None:
         self._changes += 1
         self._cached_tensor.cache_clear()
         self.send({"event": "changed"})
@@ -267,10 +265,9 @@ class InspectionWidget(anywidget.AnyWidget):
                 raise UsageError(f"there is no method {name[:40]!r}")
             with self._lock:
                 result, buffers = method(params)
-        except EtvizError as error:
-            self.send({"id": content["id"], "error": {"type": type(error).__name__, "message": str(error)}})
         except Exception as error:
-            logger.exception("a question of the view failed")
+            if not isinstance(error, EtvizError):
+                logger.exception("a question of the view failed")
             self.send({"id": content["id"], "error": {"type": type(error).__name__, "message": str(error)}})
         else:
             self.send({"id": content["id"], "result": result}, buffers)
