@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from etviz.analysis.tasks import TASKS
 from etviz.analysis.tasks import choose as choose_tasks
 from etviz.artifacts.scratch import Scratch
-from etviz.errors import EtvizError, UsageError, during
+from etviz.errors import UsageError, during, in_a_line
 from etviz.evidence.exclusions import keep_in_float_class, keep_off_backend_class, source_of
 from etviz.evidence.search import Simulation, Unit, ddmin
 from etviz.evidence.study import Study
@@ -105,9 +105,7 @@ class _Task:
             subject = lower_variant(self.model, self.values, self.folder / name, self.lowering | dict(changes))
             variant = run_variant(subject, self.values, self.expected, self.tasks, self.labels, self.timeout)
         except Exception as error:  # noqa: BLE001 - a backend refuses in its own way
-            text = " ".join(str(error).split())[:300]
-            why = text if isinstance(error, EtvizError) else f"{type(error).__name__}: {text}"
-            row |= {"status": "failed", "reason": why}
+            row |= {"status": "failed", "reason": in_a_line(error)}
             return None
         measure_latency([self.before, variant], self.values[0], self.timeout)
         row |= variant.numbers
