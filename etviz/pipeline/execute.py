@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import logging
 import os
 import re
@@ -47,6 +48,7 @@ _UNTRACED: Final = (
 _LACKING: Final = re.compile(r"Backend (\w+) is not registered")
 _CRASHES: Final = tuple(-getattr(signal, name, 0) for name in ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"))
 _OVERFLOW: Final = ("buffer_data_sink", "debug buffer")
+_REFUSED: Final = re.compile(r"(?:KernelCall|CALL_DELEGATE execute) failed at instruction (?:0:)?(\d+)(?: in operator (\S+):)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,9 @@ def _run(
         if lacking := _lacking(error):
             problem = f"The runtime here has no {lacking}, to which {request['pte']} delegates; {how_to_run(lacking)}"
             raise ExecutionError(problem, error.exit_status) from None
+        if refused := _refused(request, error):
+            lines = itertools.takewhile(lambda said: not said.startswith("Traceback"), error.last_lines)
+            raise ExecutionError(refused, error.exit_status, [*lines]) from None
         if not _overflowed(error):
             if error.exit_status in _CRASHES and (where := _crashing_instruction(worker, request, scratch, cancel)):
                 raise ExecutionError(f"{error.problem} {where}", error.exit_status, error.last_lines) from None
@@ -241,6 +246,25 @@ def _crashing_instruction(
 def _lacking(error: ExecutionError) -> str:
     matches = (_LACKING.search(line) for line in error.last_lines)
     return next((match[1] for match in matches if match is not None), "")
+
+
+def _refused(request: dict[str, Any], error: ExecutionError) -> str:
+    """What the runtime's line about a failed instruction says, with what the instruction reads."""
+    line = next(filter(None, map(_REFUSED.search, error.last_lines)), None)
+    if line is None:
+        return ""
+    for name in (request["method"], *request.get("methods", ())):
+        method = read_program(request["pte"]).method(name)
+        call = method.by_position.get((0, int(line[1])))
+        if call is not None and (line[2] or call.operator) == call.operator:
+            specs = (method.values[at].tensor for value in call.inputs for at in method.tensors(value))
+            reads = ", ".join(f"{spec.dtype} {list(spec.sizes)}" for spec in specs if spec is not None)
+            return (
+                f"Instruction {call.index} ({call.operator or method.backend(call)}) refuses what it reads ({reads}). "
+                "Where its kernel lacks this dtype or number of axes, give a partitioner whose backend takes the "
+                "operator, or write it with other operators"
+            )
+    return ""
 
 
 def _overflowed(error: ExecutionError) -> bool:
