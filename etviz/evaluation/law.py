@@ -339,7 +339,7 @@ def _transformed(args: Sequence[Any], values: Sequence[Any], call: Call, target:
 def product_size(terms: int, left: torch.Tensor, right: torch.Tensor, value: torch.Tensor, bias: Any = None) -> Any:
     """Size of sums of products, from the squared norms of the operands' rows and columns, and the result.
 
-    A `bias` is one term more, with which a kernel may begin.
+    A `bias` is one term more: where a kernel begins with it, each of K partial sums has it, and the reference's last.
     """
     of_squares, of_total = _in_any_order(terms)
     squares = left * (of_squares / max(terms, 1)) * right
@@ -347,7 +347,7 @@ def product_size(terms: int, left: torch.Tensor, right: torch.Tensor, value: tor
     if normal**2 >= torch.finfo(squares.dtype).smallest_normal:
         squares = squares + terms / 3 * normal**2
     if isinstance(bias, torch.Tensor):
-        squares = squares + (6 * of_squares) * bias.to(squares.dtype).square()
+        squares = squares + ((terms + 1) / 3 - of_total) * bias.to(squares.dtype).square()
     return torch.addcmul(squares, wide, wide, value=of_total).sqrt_()
 
 

@@ -129,13 +129,24 @@ def test_very_long_products_round_each_term_to_the_spacing_at_their_partial_sum(
     assert factor(law(f"aten.{target}", *given), rms(error)) < 2
 
 
-@pytest.mark.parametrize("bias", [0.0, 0.3, 2.0])
+@pytest.mark.parametrize("bias", [0.0, 0.3, 2.0, 10.1])
 def test_a_product_of_one_term_and_a_bias_as_rounded_twice(bias: float) -> None:
-    x, weight, added = normal(500, 1), normal(40, 1, seed=1), bias * normal(40, seed=2)
+    x, weight = normal(500, 1), normal(40, 1, seed=1)
+    added = bias * normal(40, seed=2) if bias < 10 else torch.full((40,), bias)
     product = x.numpy() * weight.numpy().T
     exact = x.double() * weight.double().mT + added.double()
     noise = law("aten.linear.default", x, weight, added if bias else None)
     assert factor(noise, rms((product + added.numpy()).astype(np.float64) - exact.numpy())) < 2
+
+
+@pytest.mark.parametrize("terms", [2, 8, 64])
+def test_a_large_bias_as_the_number_that_a_kernel_begins_with(terms: int) -> None:
+    x, weight, bias = normal(300, terms), normal(40, terms, seed=1) / math.sqrt(terms), torch.full((40,), 10.1)
+    partial = np.broadcast_to(bias.numpy(), (300, 40))
+    for product in (x.numpy()[:, None] * weight.numpy()).transpose(2, 0, 1):
+        partial = partial + product
+    exact = x.double() @ weight.double().mT + bias.double()
+    assert factor(law("aten.linear.default", x, weight, bias), rms(partial.astype(np.float64) - exact.numpy())) < 1.6
 
 
 def test_convolution_as_summed_one_after_another() -> None:
