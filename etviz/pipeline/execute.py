@@ -48,7 +48,9 @@ _UNTRACED: Final = (
 _LACKING: Final = re.compile(r"Backend (\w+) is not registered")
 _CRASHES: Final = tuple(-getattr(signal, name, 0) for name in ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"))
 _OVERFLOW: Final = ("buffer_data_sink", "debug buffer")
-_REFUSED: Final = re.compile(r"(?:KernelCall|CALL_DELEGATE execute) failed at instruction (?:0:)?(\d+)(?: in operator (\S+):)?")
+_REFUSED: Final = re.compile(
+    r"(?:KernelCall|CALL_DELEGATE execute) failed at instruction (?:0:)?(\d+)(?: in operator (\S+):)?"
+)
 
 
 @dataclass(frozen=True, slots=True)

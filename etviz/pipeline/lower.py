@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ _STRICT: Final = (
 )
 _CALLS: Final = "; several calls are a list of tuples"
 _NOT_STRICT: Final = "write it with operators of torch, or move it out of forward()"
+_AUTOGRAD: Final = re.compile("being (modified inplace|used in an in-place operation)")
 _TWICE: Final = (
     "the program has one tensor as the buffer {} and as {}, and writes to it: an export with strict=False does not "
     "follow what a Python object holds; export it with strict=True, or read the buffer as an attribute of the model"
@@ -180,6 +182,9 @@ def export(
         with kept_state(model, [name for name, _ in model.named_buffers()]):  # tracing may run what writes integers
             return torch.export.export(model, inputs, strict=strict)
     except Exception as error:
+        if torch.is_grad_enabled() and _AUTOGRAD.search(str(error)):  # no program computes gradients
+            with torch.no_grad():
+                return export(model, inputs, strict=strict, what=what)
         advice = _STRICT if strict else _NOT_STRICT
         raise LoweringError(f"The {what} could not be exported: {complaint(error, advice)}") from error
 

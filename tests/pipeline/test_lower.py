@@ -123,6 +123,28 @@ def test_the_cause_of_a_failed_lowering_is_shown(tmp_path: Path) -> None:
         etviz.debug(torch.nn.Linear(2, 2), (torch.randn(1, 2),), partitioner=[_Refusing()], workdir=tmp_path)
 
 
+class _Halved(nn.Module):
+    """Overwrites one part of a split, which autograd refuses, and inference does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = self.line(x).split(4, -1)
+        first.mul_(2.0)
+        return first + second
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_what_autograd_alone_refuses_is_exported_without_gradients(*, strict: bool, tmp_path: Path) -> None:
+    model, x = _Halved(), torch.randn(2, 8)
+    found = etviz.debug(model, (x,), strict=strict, workdir=tmp_path)
+    assert found.first_divergence is None
+    with torch.no_grad():
+        torch.testing.assert_close(found.run_outputs[0][0], model(x))
+
+
 class _Counting(nn.Module):
     """Writes to a tensor that a Python object holds, which is a buffer too if it is registered."""
 
