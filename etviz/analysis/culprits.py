@@ -50,6 +50,10 @@ class Culprit:
         return self.instruction, self.gap.node.name
 
     @property
+    def is_inner(self) -> bool:
+        return self.place.inside is not None
+
+    @property
     def level(self) -> str:
         return self.gap.level
 
@@ -87,9 +91,17 @@ class Decision:
             others.pop(self.culprit.instruction, None)
         return list(others.values())
 
+    def of_operator(self, culprit: Culprit) -> list[Culprit]:
+        """Its rows in all executions; in a call where only one of the two is zoomed into, its delegate's."""
+        return [
+            other
+            for other in self.culprits
+            if other.operator == culprit.operator
+            or (other.instruction == culprit.instruction and (other.is_inner is not culprit.is_inner))
+        ]
+
     def beside(self, culprit: Culprit) -> list[Culprit]:
-        same = (other for other in self.culprits if other.operator == culprit.operator)
-        return [other for other in same if self.in_turn or other.run == culprit.run]
+        return [other for other in self.of_operator(culprit) if self.in_turn or other.run == culprit.run]
 
 
 def decide(rows: Rows, faithful: Mapping[Call, bool]) -> Decision:

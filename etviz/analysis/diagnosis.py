@@ -77,9 +77,7 @@ def diagnose(
     if about is not None and culprit is not None:
         share = analysis.attributions.share({suspect.outer for suspect in beside})
         about["share"] = None if culprit.gap.uncounted else share
-        about["executions"] = len(
-            {suspect.run for suspect in decision.culprits if suspect.operator == culprit.operator}
-        )
+        about["executions"] = len({suspect.run for suspect in decision.of_operator(culprit)})
         about["proof"] = _proof(analysis, decision, culprit, beside)
         about["inside"] = None if own else _inside(analysis, culprit, problem)
     named = {suspect.row for suspect in beside}
@@ -207,6 +205,9 @@ def _proof(analysis: Analysis, decision: Decision, culprit: Culprit, beside: Seq
     ]
     calls = len({item.run for item in beside})
     several = f" in all {calls} executions in which it is at fault" if calls > 1 else ""
+    whole = len({item.run for item in beside if not item.is_inner})
+    if several and 0 < whole < calls:
+        several += f" ({whole} of them not zoomed into: there, of its whole delegate)"
     message = (
         f"With the correct output of the culprit substituted{several}, and every other operator's error as it was."
     )

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import etviz
 from etviz.analysis.analysis import Analysis
 from etviz.artifacts.etdump.etdump import read_etdump
+from etviz.artifacts.record.record_file import read_record, write_record
 from etviz.comparison.exact import compare_exact
 from etviz.comparison.gap import ExecutionGaps
 from etviz.comparison.input_checks import Entrance
@@ -279,6 +280,48 @@ def test_of_calls_in_turn_the_first_with_a_fault_is_named(tmp_path: Path) -> Non
     assert proof == [(1, True), (2, True), (3, True)]
     assert body["suspects"] == []
     assert contradictions(found) == []
+
+
+class Collecting(nn.Module):
+    """A delegate of several operators, whose results are added up over calls."""
+
+    seen: Tensor
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8), nn.Tanh()).requires_grad_(False)
+        self.body[0].weight[3] *= factor
+        self.register_buffer("seen", torch.zeros(1, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.add_(self.body(x))
+        return torch.cumsum(self.seen, -1)
+
+
+def test_the_proof_covers_the_calls_that_were_not_zoomed_into(tmp_path: Path) -> None:
+    calls = [(torch.randn(1, 8, generator=torch.Generator().manual_seed(seed)),) for seed in range(3)]
+    for name, factor in (("right", 1.0), ("wrong", 2.0)):
+        (tmp_path / name).mkdir()
+        lower(Collecting(factor), calls[0], tmp_path / name, partitioner=[XnnpackPartitioner()], strict=False)
+    right, wrong = (read_record(tmp_path / name / "model.etviz") for name in ("right", "wrong"))
+    write_record(replace(right, pte_checksum=wrong.pte_checksum), tmp_path / "wrong" / "model.etviz")
+    ran = execute(tmp_path / "wrong" / "model.pte", [list(call) for call in calls], workdir=tmp_path)
+    files: dict[str, Any] = {"etrecord": tmp_path / "right" / "etrecord.bin", "pte": tmp_path / "wrong" / "model.pte"}
+    found = etviz.load(ran.etdump, debug_buffer=ran.debug_buffer, inputs=calls, **files)
+    first = found.first_divergence
+    assert first is not None
+    before = found.diagnosis(look_inside=False)["culprit"]
+    assert found.zoom(first).faithful
+    body = found.diagnosis(look_inside=False)
+    after = body["culprit"]
+    assert " inside #0" in after["name"]
+    assert before["executions"] == after["executions"] > 1
+    others = after["executions"] - 1
+    assert f"({others} of them not zoomed into: there, of its whole delegate)" in after["proof"]["message"]
+    assert "not zoomed into" not in before["proof"]["message"]
+    assert all(output["matches"] for output in after["proof"]["outputs"])
+    assert body["suspects"] == []
 
 
 def test_the_proof_names_the_other_faults(executed: Make, tmp_path: Path) -> None:
