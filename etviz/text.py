@@ -33,6 +33,23 @@ def shortened(text: str, letters: int) -> str:
     return text if len(text) <= letters else text[: letters - 1] + "…"
 
 
+SMALLEST_SHARE: Final = 1e-3
+"""Below it, a share reads as none, in the views too."""
+
+
+def percent(share: float) -> str:
+    """A share of an error.
+
+    Examples
+    --------
+    >>> percent(0.6123), percent(-0.25), percent(-3.7e-7)
+    ('61.2 %', '−25 %', 'less than 0.1 %')
+    """
+    if abs(share) < SMALLEST_SHARE:
+        return f"less than {100 * SMALLEST_SHARE:g} %"
+    return f"{100 * share:.3g} %".replace("-", "−")
+
+
 def measured(value: float, error: float, unit: str = "") -> str:
     """A number with its standard error.
 

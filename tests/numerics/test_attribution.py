@@ -24,6 +24,7 @@ from etviz.explain.attribution import shares
 from etviz.explain.attribution.float64 import Float64
 from etviz.explain.attribution.linearize import Linearizer
 from etviz.pipeline.execute import execute
+from etviz.pipeline.lower import lower
 from etviz.tensors.finite import largest_of
 from etviz.view.payload.program_payload import build_payload
 from etviz.view.widget.jobs import Jobs
@@ -213,6 +214,36 @@ def test_executions_follow_one_another(executed: Callable[[str], Executed], tmp_
         assert found["share"].sum() == pytest.approx(1.0, abs=1e-3)
         notes.append(found.attrs["note"])
     assert ["carried over from earlier calls" in note for note in notes] == [False, True, True]
+
+
+class Saturating(nn.Module):
+    """What earlier calls left is right up to rounding; the weight is not."""
+
+    seen: Tensor
+    weight: Tensor
+
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.full((6,), weight))
+        self.register_buffer("seen", torch.zeros(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.add_(torch.sigmoid(x))
+        return torch.tanh(self.seen) * self.weight
+
+
+def test_a_share_at_the_level_of_rounding_is_none(tmp_path: Path) -> None:
+    for name, weight in (("right", 1.0), ("wrong", 2.0)):
+        (tmp_path / name).mkdir()
+        lower(Saturating(weight), (torch.ones(6),), tmp_path / name)
+    inputs = [(torch.randn(6, generator=torch.Generator().manual_seed(seed)),) for seed in range(3)]
+    ran = execute(tmp_path / "wrong" / "model.pte", [list(item) for item in inputs], workdir=tmp_path)
+    names = {"pte": "model.pte", "record": "model.etviz", "etrecord": "etrecord.bin"}
+    files: dict[str, Any] = {name: tmp_path / "right" / file for name, file in names.items()}
+    found = etviz.load(ran.etdump, debug_buffer=ran.debug_buffer, inputs=inputs, **files).attribution(run=2)
+    earlier = found[found["run"] < 2]
+    assert 0 < earlier["share"].abs().sum() < 1e-5
+    assert "carried over" not in found.attrs["note"]
 
 
 def jobs_of(inspection: etviz.Inspection, send: Callable[[dict[str, Any]], None]) -> Jobs:

@@ -28,6 +28,7 @@ from etviz.explain.attribution.float64 import After, ExpansionPoint, Float64
 from etviz.explain.attribution.linearize import Contribution, Linearization, Linearizer, NodeValues
 from etviz.explain.attribution.wide_constants import widen
 from etviz.graph.ir import Graph, Node
+from etviz.text import SMALLEST_SHARE, percent
 
 GRADIENT, STRAIGHT_THROUGH, PATCH, UNKNOWN = "gradient", "straight-through", "patch", "unknown"
 PATCHES: Final = 8
@@ -325,8 +326,7 @@ def _explain(result: Attribution, linearization: Linearization, target: ErrorTar
     if linearization.missing:
         count = len(linearization.missing)
         result.notes.append(f"{count} instructions were not compared: their errors count for the next instructions.")
-    if result.carried:
-        result.notes.append(_carried(result))
+    result.notes += _carried(result)
     if STRAIGHT_THROUGH in methods:
         result.notes.append("Derivatives through rounding are estimates (straight-through).")
     if abs(result.sum - 1.0) > TOLERANCE:
@@ -337,19 +337,22 @@ def _explain(result: Attribution, linearization: Linearization, target: ErrorTar
         )
 
 
-def _carried(result: Attribution) -> str:
+def _carried(result: Attribution) -> Iterator[str]:
     by_run: dict[int, float] = {}
     for (run, _, _), share in result.earlier.items():
         by_run[run] = by_run.get(run, 0.0) + (0.0 if math.isnan(share.value) else share.value)
-    text = f"{100 * result.carried:.3g} % were carried over from earlier calls"
-    by_name = {f"run {run}": share for run, share in by_run.items() if share} | result.arrived
+    text = f"{percent(result.carried)} were carried over from earlier calls"
+    by_name = {f"run {run}": share for run, share in by_run.items()} | result.arrived
+    by_name = {name: share for name, share in by_name.items() if abs(share) >= SMALLEST_SHARE}
+    if not by_name and abs(result.carried) < SMALLEST_SHARE:
+        return
     largest = sorted(by_name, key=lambda name: -abs(by_name[name]))[:_NAMED]
     if largest:
-        text += ": " + ", ".join(f"{100 * by_name[name]:.3g} % by {name}" for name in largest)
+        text += ": " + ", ".join(f"{percent(by_name[name])} by {name}" for name in largest)
     rest = result.carried - sum(by_run.values()) - sum(result.arrived.values())
     if abs(rest) > TOLERANCE:
-        text += f"; no instruction is known for {100 * rest:.3g} %"
-    return text + "."
+        text += f"; no instruction is known for {percent(rest)}"
+    yield text + "."
 
 
 def patched(
