@@ -87,8 +87,9 @@ def test_values_that_contradict_the_program(
     if "pte" not in kinds and change in (_output, _strides):
         pytest.skip("only the program tells strides, and what its outputs are")
     files = tampered(executed("many_outputs"), tmp_path, change, "debug_buffer", *kinds)
-    with pytest.raises(ArtifactError, match=rf"etdump.etdp: the ETDump belongs to another program.*{words}"):
+    with pytest.raises(ArtifactError, match=rf"etdump.etdp: the ETDump belongs to another program.*{words}") as found:
         etviz.load(**files)
+    assert "give that program's model as reference=" in str(found.value)
 
 
 def test_values_that_share_their_bytes(executed: Make, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import ETDump, read_etdump
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from etviz.artifacts.files import PathLike
     from etviz.graph.ir import Graph
+
+
+OTHER_MODEL: Final = "; to compare the run with another program, give that program's model as reference="
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,7 @@ class ArtifactSet:
                 raise ArtifactError(
                     etrecord.path,
                     f"the ETRecord belongs to another program than {self.named['pte']} (their calls differ)",
-                    "give the ETRecord that was written together with the .pte",
+                    f"give the ETRecord that was written together with the .pte{OTHER_MODEL}",
                     where=method.name,
                     found=recorded,
                     expected=delegates,

@@ -16,6 +16,7 @@ from etviz.graph.delegation import Delegation, count_nodes
 from etviz.graph.listing import format_delegated_graph
 from etviz.graph.lowered import as_lowered
 from etviz.graph.quantize_ops import is_conversion
+from etviz.loading.artifact_set import OTHER_MODEL
 from etviz.pairing.derive import derive
 from etviz.pairing.handles import agreement, other_layers, other_sizes
 from etviz.pairing.matched_constants import match_constants
@@ -327,7 +328,7 @@ def _executions(
         raise ArtifactError(
             dump.path,
             f"the ETDump belongs to another program than {artifacts.named[source]} ({difference})",
-            "give the files of one program",
+            f"give the files of one program{OTHER_MODEL}",
         )
     fitting = {at: block for at, block in blocks if not differences[at]}
     alike = []
