@@ -7,7 +7,7 @@ import io
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -16,11 +16,12 @@ from executorch.devtools import BundledProgram
 from executorch.devtools.bundled_program.config import MethodTestCase, MethodTestSuite
 from executorch.devtools.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
 
-from tests.fuzz.worker import MOST, Outcome, Try, Worker, smaller
+from tests.fuzz.worker import MOST, Outcome, Server, Try, Worker, smaller
 from tests.kinds.making import Made
 from tests.programs import FILES, RECIPES, Executed
 
 SECONDS = 5.0
+SERVER = pytest.StashKey[Server]()
 _NO_MEMORY = re.compile(r"(can't|[Uu]nable to) allocate|bad_alloc")
 """What torch, NumPy and C++ say; that a size which was given is not the one to allocate says a kernel by itself."""
 _tried: dict[str, Counter[str]] = {}
@@ -82,12 +83,20 @@ def _problem(one: Try, found: Outcome, *, named: bool = False) -> str:
     return ""
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if any("ask" in getattr(item, "fixturenames", ()) for item in session.items):
+        session.config.stash[SERVER] = Server()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if SERVER in config.stash:
+        config.stash[SERVER].close()
+
+
 @pytest.fixture(scope="session")
-def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attempts]:
+def ask(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Attempts:
     """The worker's side of the tests."""
-    worker = Worker(tmp_path_factory.mktemp("damaged"))
-    yield Attempts(worker)
-    worker.close()
+    return Attempts(Worker(request.config.stash[SERVER], tmp_path_factory.mktemp("damaged")))
 
 
 @pytest.fixture(scope="session")

@@ -1,21 +1,22 @@
 """The processes that read damaged files, and the side of the tests that gives them work.
 
-A server imports everything and reads the sound files once; from then on a fork of it tries a few hundred damaged ones,
-one after the other, and answers each with what came out, how long it took and how much memory. Its address space is
-limited, and a try that takes too long ends it, as a crash does. Then the try that ended it is found: the last one
-alone, or, where that one is innocent, the shortest row of tries that ends with it.
+A server is a fork of the test process from before its first test, so it has imported everything. It reads the sound
+files once; from then on a fork of it tries a few hundred damaged ones, one after the other, and answers each with what
+came out, how long it took and how much memory. Its address space is limited, and a try that takes too long ends it, as
+a crash does. Then the try that ended it is found: the last one alone, or, where that one is innocent, the shortest row
+of tries that ends with it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import functools
 import gc
 import json
 import os
 import resource
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +25,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from tests.forks import fork
 
 SPARE = 4 << 30
 """Bytes of address space beyond what a process has at its start; beyond that an allocation fails."""
@@ -69,13 +72,28 @@ class Outcome:
     megabytes: float = 0.0
 
 
-class Worker:
-    """The server, started when it is first needed."""
+class Server:
+    """A fork of this process that answers until `close`, or until this process ends."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._process: subprocess.Popen[str] | None = None
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the worker
+    def __init__(self) -> None:
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
+        (theirs, asked), (answers, told) = os.pipe(), os.pipe()
+        self._pid = fork(serve, theirs, told, self.errors.fileno())
+        for end in (theirs, told):
+            os.close(end)
+        self.asked, self.answers = os.fdopen(asked, "w"), os.fdopen(answers)
+
+    def close(self) -> None:
+        self.asked.close()
+        self.answers.close()
+        os.waitpid(self._pid, 0)
+
+
+class Worker:
+    """What gives the server work."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self._server, self.folder = server, folder
 
     def ask(self, one: Try) -> Outcome:
         """What a single try gives."""
@@ -108,13 +126,11 @@ class Worker:
 
     def _forked(self, tries: Sequence[Try]) -> tuple[list[Outcome], str]:
         """What a fork gave before it ended, and how it ended."""
-        process = self._process or self._start()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps([str(self.folder), *map(asdict, tries)], default=str) + "\n")
-        process.stdin.flush()
+        asked = self._server.asked
+        asked.write(json.dumps([str(self.folder), *map(asdict, tries)], default=str) + "\n")
+        asked.flush()
         found = []
-        for line in process.stdout:
+        for line in self._server.answers:
             answer = json.loads(line)
             if "ended" in answer:
                 return found, answer["ended"] + self._last_lines()
@@ -122,42 +138,28 @@ class Worker:
         raise RuntimeError(f"the server ended{self._last_lines()}")
 
     def _last_lines(self) -> str:
-        self._errors.seek(0)
-        text = self._errors.read()
-        self._errors.seek(0)
-        self._errors.truncate()
+        errors = self._server.errors
+        errors.seek(0)
+        text = errors.read()
+        errors.seek(0)
+        errors.truncate()
         return f"\n{text[-2000:]}" if text else ""
-
-    def _start(self) -> subprocess.Popen[str]:
-        environment = os.environ | {"MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "tests.fuzz.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env=environment,
-            cwd=Path(__file__).parents[2],
-        )
-        return self._process
-
-    def close(self) -> None:
-        """End the server."""
-        if self._process is not None:
-            self._process.communicate()
-            self._process = None
 
 
 def serve() -> None:
     """Let forks try what is asked for, until there is no more."""
+    import torch
+
     from tests.fuzz.operators import load_libraries
     from tests.fuzz.reading import READERS
 
-    load_libraries()
+    faulthandler.enable(2)
+    torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    known = set[str]()
+    known, inherited = set[str](), _reserved(_memory())
     for line in sys.stdin:
+        load_libraries()
         folder, *asked = json.loads(line)
         tries = [Try(**one | {"files": {kind: Path(path) for kind, path in one["files"].items()}}) for one in asked]
         for one in tries:
@@ -169,7 +171,7 @@ def serve() -> None:
         gc.freeze()
         child = os.fork()
         if not child:
-            _try_all(tries, Path(folder), answers)
+            _try_all(tries, Path(folder), answers, Peak(inherited))
             os._exit(0)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         told = {-signal.SIGALRM: f"took more than {PATIENCE} s", -signal.SIGPROF: f"computed more than {SECONDS} s"}
@@ -178,14 +180,13 @@ def serve() -> None:
         answers.flush()
 
 
-def _try_all(tries: Sequence[Try], folder: Path, answers: Any) -> None:
+def _try_all(tries: Sequence[Try], folder: Path, answers: Any, peak: Peak) -> None:
     """In a fork: each try, held to limits from outside."""
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + SPARE, size + SPARE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for number in (signal.SIGALRM, signal.SIGPROF):
         signal.signal(number, signal.SIG_DFL)
-    peak = Peak()
     for one in tries:
         signal.setitimer(signal.ITIMER_REAL, PATIENCE)
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
@@ -243,36 +244,37 @@ class Peak:
     """The most memory that this process allocated since the last `reset`, in kilobytes.
 
     `spared_memory` limits neither pages of files nor the stack, and what was reserved before is filled without being
-    allocated again; so none of these count.
+    allocated again; so none of these count. What the server had reserved before it read anything, `inherited`, does.
     """
 
-    def __init__(self) -> None:
-        self._status = os.open("/proc/self/status", os.O_RDONLY)
+    def __init__(self, inherited: int) -> None:
+        self._inherited = inherited
         self._forget = os.open("/proc/self/clear_refs", os.O_WRONLY)
         self.reset()
 
     def reset(self) -> None:
         """Begin anew."""
         os.write(self._forget, b"5")
-        self._before = self._read()
+        self._before = _memory()
 
     def read(self) -> int:
         """Since then."""
-        now, before = self._read(), self._before
+        now, before = _memory(), self._before
         unlimited = sum(max(0, now[name] - before[name]) for name in ("RssFile", "RssShmem", "VmStk"))
-        reserved = max(0, before["VmData"] + before["VmStk"] - before["RssAnon"])
+        reserved = max(0, _reserved(before) - self._inherited)
         return max(0, now["VmHWM"] - before["VmRSS"] - unlimited - reserved)
 
-    def _read(self) -> dict[str, int]:
-        lines = (line.split() for line in os.pread(self._status, 8192, 0).decode().splitlines())
-        return {words[0][:-1]: int(words[1]) for words in lines if words[-1] == "kB"}
+
+def _memory() -> dict[str, int]:
+    lines = map(str.split, Path("/proc/self/status").read_text("ascii").splitlines())
+    return {words[0][:-1]: int(words[1]) for words in lines if words[-1:] == ["kB"]}
+
+
+def _reserved(memory: Mapping[str, int]) -> int:
+    return memory["VmData"] + memory["VmStk"] - memory["RssAnon"]
 
 
 def smaller(one: Try) -> Iterator[Try]:
     """The same with one change less."""
     for at in range(len(one.changes) if len(one.changes) > 1 else 0):
         yield replace(one, changes=[*one.changes[:at], *one.changes[at + 1 :]])
-
-
-if __name__ == "__main__":
-    serve()
