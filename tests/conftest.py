@@ -200,6 +200,17 @@ def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     kernels.stop()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _begin_the_runner(request: pytest.FixtureRequest, shelf: Shelf) -> None:
+    """Long before a test needs it, if another process has the first tests."""
+    if os.environ.get("PYTEST_XDIST_WORKER") == "gw1" and any(
+        "runner" in getattr(item, "fixturenames", ()) for item in request.session.items
+    ):
+        from tests.cpp_runner import begin
+
+        begin(shelf)
+
+
 @pytest.fixture(scope="session")
 def runner(shelf: Shelf) -> CppRunner:
     """The C++ runner."""
