@@ -17,6 +17,8 @@ from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPar
 from torch import nn
 
 import etviz
+from etviz.artifacts.known_files import state_folder
+from etviz.evaluation.law import noise_of
 from etviz.evaluation.noise import Lanes
 from etviz.graph.ir import Graph, Node
 from tests.programs import FILES, Executed
@@ -49,21 +51,38 @@ def in_lanes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+@pytest.fixture
+def laws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The operators whose noise on the runtime's values was computed."""
+    names: list[str] = []
+
+    def noted(call: Any, node: Node, *rest: Any) -> Any:
+        names.append(node.name)
+        return noise_of(call, node, *rest)
+
+    for module in ("evaluator", "law"):
+        monkeypatch.setattr(f"etviz.evaluation.{module}.noise_of", noted)
+    return names
+
+
 @pytest.mark.parametrize("name", ["encoder", "digits_int8"])
 @pytest.mark.parametrize("introduced", [True, False])
 def test_another_load_has_the_same_table(
-    executed: Make, kept: Path, in_lanes: list[str], name: str, introduced: bool
+    executed: Make, kept: Path, in_lanes: list[str], laws: list[str], name: str, introduced: bool
 ) -> None:
     program = executed(name)
     first = program.load(introduced=introduced)
     assert in_lanes
+    assert bool(laws) == introduced
     in_lanes.clear()
+    laws.clear()
     second = program.load(introduced=introduced)
+    assert not laws
     pd.testing.assert_frame_equal(first.gaps, second.gaps, check_exact=True)
     pd.testing.assert_frame_equal(first.outputs, second.outputs, check_exact=True)
     assert first.diagnosis() == second.diagnosis()
     assert not in_lanes
-    assert len(list(kept.iterdir())) == 1
+    assert len(list(kept.iterdir())) == 1 + introduced
     assert not kept.stat().st_mode & 0o077
 
 
@@ -91,6 +110,23 @@ def test_what_is_measured_again(executed: Make, kept: Path, in_lanes: list[str],
     in_lanes.clear()
     pd.testing.assert_frame_equal(program.load().gaps, table, check_exact=True)
     assert not in_lanes
+
+
+def test_another_log_is_judged_by_its_own_values(executed: Make, laws: list[str], tmp_path: Path) -> None:
+    """A log that was written since, with other values at its end, has the table that it has with nothing kept."""
+    there = executed("encoder")
+    program = replace(there, folder=Path(shutil.copytree(there.folder, tmp_path / "copies")))
+    program.load()
+    log = program.path("debug_buffer")
+    content = bytearray(log.read_bytes())
+    values = torch.frombuffer(content, dtype=torch.float32)
+    values[len(values) * 3 // 4 :] *= 1.5
+    log.write_bytes(content)
+    laws.clear()
+    changed = program.load()
+    assert laws
+    shutil.rmtree(state_folder())
+    pd.testing.assert_frame_equal(program.load().gaps, changed.gaps, check_exact=True)
 
 
 def test_small_programs_keep_nothing(executed: Make, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,11 +13,12 @@ from etviz.evaluation.noise import Growth, Lanes, Samples, first_lanes
 from etviz.evaluation.series import Series
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from etviz.comparison.gap import ExecutionGaps
     from etviz.evaluation.evaluator import Evaluator
     from etviz.evaluation.interpreter import State
+    from etviz.tensors.metrics import Noise
 
     Compare = Callable[[Evaluator], list[ExecutionGaps]]
 
@@ -28,6 +29,10 @@ class Kept(Protocol):
     def of(self, inputs: Sequence[Any]) -> Samples | None: ...
 
     def keep(self, inputs: Sequence[Any], samples: Samples) -> None: ...
+
+    def introduced(self, inputs: Sequence[Any]) -> dict[str, list[Noise]]: ...
+
+    def keep_introduced(self, inputs: Sequence[Any], noises: Mapping[str, list[Noise]]) -> None: ...
 
 
 class InLanes:
@@ -63,7 +68,18 @@ class InLanes:
             self._told = dict(enumerate(told, run))
 
     def compare(self, run: int, inputs: Sequence[Any], compare: Compare) -> list[ExecutionGaps]:
-        """`compare` compares the executions from `run` on that have these `inputs`, by the evaluator that it gets."""
+        """`compare` compares the executions from `run` on that have these `inputs`."""
+        if self._kept is None:
+            return self._compare(run, inputs, compare)
+        noises = self._kept.introduced(inputs)
+        self.evaluator.noises = self._plain.noises = noises
+        before = len(noises)
+        comparisons = self._compare(run, inputs, compare)
+        if len(noises) > before:
+            self._kept.keep_introduced(inputs, noises)
+        return comparisons
+
+    def _compare(self, run: int, inputs: Sequence[Any], compare: Compare) -> list[ExecutionGaps]:
         lanes = self.evaluator
         lanes.known = self._series.known(run, inputs)
         if not isinstance(lanes, Lanes):

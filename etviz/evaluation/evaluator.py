@@ -35,7 +35,7 @@ from etviz.graph.loops import body_of
 from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments, is_conversion
 from etviz.graph.uses import Uses, is_size, is_stateful, item_of, only_moves
 from etviz.tensors.blocks import dtype_name
-from etviz.tensors.metrics import Noise
+from etviz.tensors.metrics import AT_LEAST, BY_LAW, Noise
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+NoiseOf = Callable[..., list[Noise]]
 _SUMS: Final = ("aten.add.Tensor", "aten.sub.Tensor")
 _OTHER_BRANCH: Final = "the reference takes the other branch of torch.cond, so there is nothing to compare with"
 
@@ -92,7 +93,7 @@ class Evaluator(GraphInterpreter):
     `perturbed_state` hold mutable buffers that differ from the reference's. `turns` has other methods' calls. `known`
     has values of the next run that `etviz.evaluation.series.Series` evaluated ahead. `lanes_inside` evaluate delegates,
     by the id of their graph, which they keep. `shown_before` has the differences of delegates by name that were
-    measured on the same inputs and need not be measured again.
+    measured on the same inputs and need not be measured again. `noises` receives those of introduced gaps, or has them.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class Evaluator(GraphInterpreter):
         self.lanes_inside: dict[int, Evaluator] = {}
         self.earlier: Multiples[tuple[int, int]] | None = None
         self.shown_before: Mapping[str, Sequence[Any]] = {}
+        self.noises: dict[str, list[Noise]] | None = None
         self._exchange = Turn().exchange
         self._rounding_last: dict[int, tuple[Graph, tuple[bool, LastRounded]]] = {}
 
@@ -514,14 +516,28 @@ class Evaluator(GraphInterpreter):
     ) -> None:
         """Without the `sizing` of a delegate that `rounds_once`, it is computed again when its noise is asked for."""
         if node.target not in ("delegate", *CONTROL):
-            value.noise = partial(noise_of, self._compute, node, args, kwargs, value.local)
+            law = partial(noise_of, self._compute, node, args, kwargs, value.local)
+            value.noise = self.noted(graph, node, BY_LAW, law)
         elif node.target == "delegate":
             again = partial(self.again, graph, node, args, kwargs)
             noise = partial(self.noise_of_last, graph.inside(node), again, flat_values(value.local), sizing)
+            noise = self.noted(graph, node, AT_LEAST, noise)
             if self.rounds_once(graph.inside(node)):
                 value.noise = lambda runtime: noise()
             elif sizing is not None:
                 value.least = noise
+
+    def noted(self, graph: Graph, node: Node, how: str, noise: NoiseOf) -> NoiseOf:
+        known, key = self.noises, f"{node.name} {how}"
+        if known is None or graph is not self.graph:
+            return noise
+
+        def note(*given: Any) -> list[Noise]:
+            if key not in known:
+                known[key] = noise(*given)
+            return known[key]
+
+        return note
 
     def noise_of_last(
         self, graph: Graph, again: Callable[[Perturbation], Any], results: Sequence[Any], sizing: Sizing | None = None

@@ -129,7 +129,6 @@ class Rounding:
         self._random.seed(self._seed ^ key)
 
     def quantize(self, call: Callable[..., Any], node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Quantize values that moved by a part of their row's step."""
         value = args[0] if args else kwargs.get("input")
         step = steps(node, args, kwargs)
         if step is None or not isinstance(value, torch.Tensor) or not value.is_floating_point():
@@ -381,6 +380,12 @@ def propagated(again: Callable[[Any], Any] | Sequence[Any], value: Any) -> list[
     values = flat_values(value)
     if not callable(again):
         return [spread.noise for spread in _spreads(iter(again), values)]
+    if isinstance(again, Again):
+        return again.evaluator.noted(again.graph, again.node, MEASURED, partial(_measured, again, values))()
+    return _measured(again, values)
+
+
+def _measured(again: Callable[[Any], Any], values: Sequence[Any]) -> list[Noise]:
     if isinstance(again, Again) and (shown := _shown(again, values)):
         return [larger(rounding.noise, imposed.noise) for rounding, imposed in shown]
     roundings: list[Rounding] = []
@@ -841,7 +846,6 @@ class Samples:
         self.lanes = 0
 
     def run(self, lanes: Lanes, run: Callable[[], Any]) -> Any:
-        """Collect what `lanes` show while they `run`; returns what it returns."""
         lanes.seen = partial(self.see, lanes)
         try:
             result = run()
@@ -884,7 +888,6 @@ class Samples:
             told.see(node, value, [rounding for rounding, _ in both])
 
     def snapshot(self) -> dict[tuple[str, int], tuple[Spread, Spread]]:
-        """The values of now."""
         return copy.deepcopy(self.values)
 
     def _of_source(self, node: Node) -> list[tuple[Spread, Spread]] | None:
@@ -1020,7 +1023,6 @@ def batches(graph: Graph, names: Collection[str] = (), taken: int = 0) -> list[l
 
 
 def first_lanes(evaluator: Evaluator) -> Lanes:
-    """An evaluator in the lanes that the values of all instructions need first."""
     graph = evaluator.graph
     return Lanes(evaluator, batches(graph, [node.name for node in graph.nodes if node.instruction >= 0])[0])
 
