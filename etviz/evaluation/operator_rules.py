@@ -391,7 +391,7 @@ def _without_copy(target: str, overload: Callable[..., Any]) -> Callable[..., An
         return overload
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        x = args[0] if args else kwargs.get("self")
+        x: Any = args[0] if args else kwargs.get("self")
         if not (_lies_as_new(x) and kwargs.get("memory_format") in _KEEPS_ORDER):
             return overload(*args, **kwargs)
         value = view(*args, **kwargs)
