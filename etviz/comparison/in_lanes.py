@@ -71,10 +71,15 @@ class InLanes:
         """`compare` compares the executions from `run` on that have these `inputs`."""
         if self._kept is None:
             return self._compare(run, inputs, compare)
-        noises = self._kept.introduced(inputs)
-        self.evaluator.noises = self._plain.noises = noises
+        evaluators, noises = {self.evaluator, self._plain}, self._kept.introduced(inputs)
         before = len(noises)
-        comparisons = self._compare(run, inputs, compare)
+        for evaluator in evaluators:
+            evaluator.noises = noises
+        try:
+            comparisons = self._compare(run, inputs, compare)
+        finally:  # what asks later may give other values
+            for evaluator in evaluators:
+                evaluator.noises = None
         if len(noises) > before:
             self._kept.keep_introduced(inputs, noises)
         return comparisons
