@@ -114,6 +114,10 @@ KEPT: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "test_another_length_than_the_examples_is_another_input_and_no_fault": ("1-exact", "6-derived"),
     },
+    "tests/language/test_rotations.py": {
+        "test_a_fault_of_the_port_is_named_first": ("groups by expand", "groups in another order"),
+        "test_another_number_of_dimensions_is_rotated": ("4",),
+    },
     "tests/language/test_series.py": {
         "test_a_series_has_the_values_of_its_calls": ("custom", "quantized_cache"),
     },

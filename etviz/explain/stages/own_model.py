@@ -82,10 +82,12 @@ def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]])
             if between:
                 taken.lacking[operator] = [right.uses.nodes[name].target for name in between]
     copies: dict[str, str] = {}
+    metas = dict(right.metas)
     for node, source, readers in put_in_between(alignment):
         reads = copies.get(source[0], source[0])
         copies[node.name] = name = f"{node.name}.copy"
-        _insert(taken.graph, Node(name, "aten.clone.default", (Ref(reads),), outputs=node.outputs), readers)
+        metas[node.name, 0] = metas[source]
+        _insert(taken.graph, Node(name, "aten.clone.default", (Ref(reads),), outputs=(metas[source],)), readers)
         if (operator := names.get((node.name, 0), "")) != "":
             taken.operators[name] = operator
             taken.added.append(operator)
