@@ -34,7 +34,7 @@ def shortened(text: str, letters: int) -> str:
 
 
 SMALLEST_SHARE: Final = 1e-3
-"""Below it, a share reads as none, in the views too."""
+"""Threshold of what reads as none."""
 
 
 def percent(share: float) -> str:
@@ -42,8 +42,8 @@ def percent(share: float) -> str:
 
     Examples
     --------
-    >>> percent(0.6123), percent(-0.25), percent(-3.7e-7)
-    ('61.2 %', '−25 %', 'less than 0.1 %')
+    >>> percent(-0.6123), percent(-3.7e-7)
+    ('−61.2 %', 'less than 0.1 %')
     """
     if abs(share) < SMALLEST_SHARE:
         return f"less than {100 * SMALLEST_SHARE:g} %"

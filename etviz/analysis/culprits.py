@@ -92,7 +92,7 @@ class Decision:
         return list(others.values())
 
     def of_operator(self, culprit: Culprit) -> list[Culprit]:
-        """Its rows in all executions; in a call where only one of the two is zoomed into, its delegate's."""
+        """Its delegate's rows in calls without a zoom."""
         return [
             other
             for other in self.culprits

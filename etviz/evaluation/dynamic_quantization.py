@@ -124,7 +124,6 @@ def step(value: Any, plain: Any) -> float | None:
 
 
 def _lies_on_grid(value: Any, grid_step: float | None) -> bool:
-    """True if an output's unquantized values may lie on the grid."""
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
         return False
     return (grid_step or 0.0) <= _ON_GRID * value.double().square().mean().sqrt().item()

@@ -339,7 +339,7 @@ def _transformed(args: Sequence[Any], values: Sequence[Any], call: Call, target:
 def product_size(terms: int, left: torch.Tensor, right: torch.Tensor, value: torch.Tensor, bias: Any = None) -> Any:
     """Size of sums of products, from the squared norms of the operands' rows and columns, and the result.
 
-    A `bias` is one term more: where a kernel begins with it, each of K partial sums has it, and the reference's last.
+    A `bias` is one term more, in each partial sum of a kernel that begins with it.
     """
     of_squares, of_total = _in_any_order(terms)
     squares = left * (of_squares / max(terms, 1)) * right

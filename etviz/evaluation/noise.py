@@ -905,7 +905,6 @@ class Samples:
         return None
 
     def told(self) -> dict[str, Any]:
-        """As JSON; `of_told` reads it."""
         return {
             "lanes": self.lanes,
             "unmoved": list(self.unmoved),

@@ -251,7 +251,6 @@ def _lacking(error: ExecutionError) -> str:
 
 
 def _refused(request: dict[str, Any], error: ExecutionError) -> str:
-    """What the runtime's line about a failed instruction says, with what the instruction reads."""
     line = next(filter(None, map(_REFUSED.search, error.last_lines)), None)
     if line is None:
         return ""
