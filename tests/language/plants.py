@@ -115,6 +115,16 @@ PLANTS: dict[str, dict[str, Change]] = {
         "softmax over another axis": argument("softmax", 0, 1, 0),
         "softmax over another axis in the second layer": argument("softmax", 1, 1, 0),
     },
+    "phi": {
+        "the last dimensions of queries are rotated": together(
+            *(argument("slice.Tensor", 0, place, value) for place, value in ((2, 8), (3, 16))),
+            *(argument("slice.Tensor", 1, place, value) for place, value in ((2, 0), (3, 8))),
+        ),
+        "halves of keys not exchanged": together(
+            *(argument("slice.Tensor", 6, place, value) for place, value in ((2, 4), (3, 8))),
+            *(argument("slice.Tensor", 7, place, value) for place, value in ((2, 0), (3, 4))),
+        ),
+    },
     "tied": {"output weights are not those of the embedding": constant("linear", 14, 1, _another)},
 }
 
