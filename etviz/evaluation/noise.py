@@ -17,6 +17,7 @@ import copy
 import functools
 import logging
 import math
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,12 +50,14 @@ from etviz.evaluation.several import (
 )
 from etviz.evaluation.unpacked import elements, largest_value
 from etviz.evaluation.values import Value, flat_values
+from etviz.graph.draws import draws
 from etviz.graph.ir import CONTROL, Graph, Node, Ref
 from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_dequantize, is_quantize
 from etviz.graph.uses import is_stateful, item_of
 from etviz.native import pair_squares
 from etviz.tensors.digest import octets
 from etviz.tensors.metrics import MEASURED, NAN, THRESHOLD, Noise
+from etviz.upstream.libraries import is_users
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -84,6 +87,29 @@ _DRAWN: Final = 1 << 22
 """Random numbers that are drawn once. A value takes a part of them, from a random place on, unless it needs most."""
 
 
+class Computed:
+    """The last operator that one of several roundings computed, for the others on the same arguments."""
+
+    def __init__(self) -> None:
+        self._given: list[Any] = []
+        self._value: Any = None
+        self._sizes: Sizes | None = None
+
+    def value(self, call: Callable[..., Any], node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        given = [node, *args, *kwargs.values()]
+        may_draw = draws(node) or is_users(node.target)
+        if may_draw or len(given) != len(self._given) or any(map(operator.is_not, given, self._given)):
+            self._given, self._value, self._sizes = given, call(node.target, args, kwargs), None
+        return self._value
+
+    def sizes(self, node: Node, args: Any, kwargs: Any, value: Any, call: Callable[..., Any]) -> Sizes:
+        if value is not self._value:
+            return sizes(node, args, kwargs, value, call)
+        if self._sizes is None:
+            self._sizes = sizes(node, args, kwargs, value, call)
+        return self._sizes
+
+
 class Rounding:
     """Perturbs the results of operators.
 
@@ -91,7 +117,10 @@ class Rounding:
     entry for each call of a quantize, by the id of its node.
     """
 
-    def __init__(self, seed: int, grids: Mapping[int, Sequence[Any]] | None = None) -> None:
+    def __init__(
+        self, seed: int, grids: Mapping[int, Sequence[Any]] | None = None, computed: Computed | None = None
+    ) -> None:
+        self._computed = computed
         self.quantized: dict[int, list[Any]] = defaultdict(list)
         self._grids = grids
         self._seed = _SEEDS + seed
@@ -118,11 +147,15 @@ class Rounding:
         if self._grids is not None and reads_grids(node.target):
             self.begin(key_of(args))
             return call(node.target, [], without_grids(node.target, args, kwargs, self._off_grid))
-        value = call(node.target, args, kwargs)
+        known = self._computed
+        value = known.value(call, node, args, kwargs) if known is not None else call(node.target, args, kwargs)
         self.begin(key_of(value))
         if is_dequantize(node) and (self._grids is not None or (delegated and is_chosen(node))):
             value = self.on_grid(node, args, kwargs, value)
-        return value if self._grids is not None else self.moved(value, sizes(node, args, kwargs, value, call))
+        if self._grids is not None:
+            return value
+        given = node, args, kwargs, value, call
+        return self.moved(value, known.sizes(*given) if known is not None else sizes(*given))
 
     def begin(self, key: int) -> None:
         """Draw the random numbers of the operator whose value has this key next."""
@@ -1006,7 +1039,8 @@ def total_noise(
 def chained(graph: Graph) -> list[Rounding]:
     """Roundings for the operators of a graph whose values were not logged."""
     small = (largest_value(graph) or 0) <= _SMALL
-    return [Rounding(seed) for seed in range(PASSES if small else _CHAINED)]
+    computed = Computed()
+    return [Rounding(seed, None, computed) for seed in range(PASSES if small else _CHAINED)]
 
 
 def batches(graph: Graph, names: Collection[str] = (), taken: int = 0) -> list[list[int]]:

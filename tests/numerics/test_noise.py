@@ -17,7 +17,18 @@ from etviz.evaluation import law as law_module
 from etviz.evaluation.evaluator import Again, Evaluator
 from etviz.evaluation.law import allowance, by_law, chance, in_order, independent, noise_of, sizes
 from etviz.evaluation.limits import Limits
-from etviz.evaluation.noise import DELTA, PASSES, Growth, Lanes, Rounding, Spread, Ties, propagated, total_noise
+from etviz.evaluation.noise import (
+    DELTA,
+    PASSES,
+    Computed,
+    Growth,
+    Lanes,
+    Rounding,
+    Spread,
+    Ties,
+    propagated,
+    total_noise,
+)
 from etviz.evaluation.unpacked import largest_value
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
@@ -732,6 +743,32 @@ def test_what_is_not_finite_stays_as_it_is() -> None:
     assert torch.equal(other.isinf(), plain.isinf())
     assert torch.equal(other.isnan(), plain.isnan())
     assert 0.0 < float((other - plain)[finite].abs().max()) < 1e-3
+
+
+@pytest.mark.parametrize(
+    "target", ["aten.mul.Tensor", "aten.mm.default", "aten.copy_.default", "aten.rand_like.default"]
+)
+def test_roundings_share_what_they_compute_of_the_same_arguments(target: str) -> None:
+    """Bit for bit; other arguments, and random numbers, are computed for each."""
+    draws, computed_in = target == "aten.rand_like.default", list[torch.dtype]()
+    given = [(normal(8, 8, seed=at), normal(8, 8, seed=at + 1))[: 1 if draws else 2] for at in (0, 2)]
+
+    def call(target: str, args: Any, kwargs: Any) -> Any:
+        computed_in.append(args[0].dtype)
+        return args[1].clone() if "copy_" in target else Limits().call(target, args, kwargs)
+
+    node, computed = Node("node", target, (Ref("x"), Ref("y"))), Computed()
+    roundings = [Rounding(seed, None, computed) for seed in range(3)]
+    for args in given:
+        computed_in.clear()
+        shared = [rounding.call(call, node, args, {}) for rounding in roundings]
+        if draws:
+            assert not torch.equal(shared[0], shared[1])
+            continue
+        assert computed_in.count(torch.float32) == 1  # the law computes in float64
+        for seed, value in enumerate(shared):
+            assert torch.equal(value, Rounding(seed).call(call, node, args, {}))
+        assert (shared[0] is shared[1]) == (target == "aten.copy_.default")
 
 
 def beyond(elements: int, lanes: int | None, trials: int = 400_000) -> float:
