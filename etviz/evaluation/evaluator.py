@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
@@ -328,7 +328,7 @@ class Evaluator(GraphInterpreter):
                 continue
             value = self.step(graph, node, scope)
             check_result(node, value.reference)
-            values = [value, *self._beside(graph, node, others, value)] if others else [value]
+            values = [value, *(self._execution(graph, node, other, value) for other in others)]
             env[node.name] = value.reference
             extra = [item.local for item in values if item.local is not value.reference and item.local is not None]
             extra += [scope.perturbed.get(node.name)] if scope.perturbed is not None else []
@@ -435,7 +435,8 @@ class Evaluator(GraphInterpreter):
                     raise
                 raise PairingError(f"The loop {node.name} can't be evaluated: {error}") from error
         local, logged = scope.local, scope.logged
-        args, kwargs = self.arguments(scope.env, node)
+        known = bool(self.known) and graph is self.graph
+        args, kwargs = ([], {}) if known else self.arguments(scope.env, node)
         reference = self._plainly(graph, node, scope, args, kwargs)
         if logged is None:
             return Value(reference, None, None)
@@ -446,7 +447,7 @@ class Evaluator(GraphInterpreter):
         value = Value(reference, None, None)
         if self.is_dynamic(graph, node, replay=local is not None):
             value.steps, value.note = self.steps(graph, node, args, reference)
-        return self._execution(graph, node, scope, value, args, kwargs)
+        return self._execution(graph, node, scope, value)
 
     def _plainly(self, graph: Graph, node: Node, scope: Scope, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         try:
@@ -480,13 +481,7 @@ class Evaluator(GraphInterpreter):
         call = (lambda other, _: self.known[0].inside(other, node)) if together else self.call
         return dynamic.steps(call, grids, args, reference), note
 
-    def _beside(self, graph: Graph, node: Node, scopes: Sequence[Scope], first: Value) -> Iterator[Value]:
-        args, kwargs = self.arguments(scopes[0].env, node) if scopes[0].local is not None else ([], {})
-        return (self._execution(graph, node, scope, first, args, kwargs) for scope in scopes)
-
-    def _execution(
-        self, graph: Graph, node: Node, scope: Scope, first: Value, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Value:
+    def _execution(self, graph: Graph, node: Node, scope: Scope, first: Value) -> Value:
         env, local, logged, reference = scope.env, scope.local, scope.logged, first.reference
         value = Value(reference, None, logged(node) if logged is not None else None)
         value.steps, value.note = first.steps, first.note
@@ -496,18 +491,19 @@ class Evaluator(GraphInterpreter):
             value.local = [self.look_up(local, leaf) for leaf in node.args]
             return value
         value.local = reference if logged is None or (unset := _unset(node, reference, logged)) is None else unset
-        moved = (scope.perturbed or {}).get(node.name) if self.is_unmoved(node, scope) else None
-        value.again = Again(self, graph, node, args, kwargs, moved, self.shown_before.get(node.name, ()))
+        args, kwargs = self.arguments(local, node)
         if all(local[name] is env[name] for name in self.reads(node)):
+            moved = scope.perturbed.get(node.name) if scope.perturbed and self.is_unmoved(node, scope) else None
+            value.again = Again(self, graph, node, args, kwargs, moved, self.shown_before.get(node.name, ()))
             self._know_noise(graph, node, args, kwargs, value)
             return value
-        args, kwargs = self.arguments(local, node)
         sizing = self.sizing(graph.inside(node)) if node.target == "delegate" else None
         try:
             value.local = self.again(graph, node, args, kwargs, sizing)
             value.again = Again(self, graph, node, args, kwargs)
             self._know_noise(graph, node, args, kwargs, value, sizing)
         except Exception as error:  # noqa: BLE001 - any operator may fail in its own way on wrong values
+            value.again = Again(self, graph, node, *self.arguments(env, node))
             value.local, value.problem = None, f"the operator fails on the runtime's inputs: {error}"
         return value
 
