@@ -21,6 +21,7 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import torch
 
 from etviz.evaluation.language_kernels import off_grids, scored
@@ -813,6 +814,8 @@ def _independent(value: torch.Tensor, squares: torch.Tensor) -> float:
     for count in (_FIRST, None):
         part = sizes[:count].double()
         keys = values[:count].double() + part * math.pi
+        if bool((np.diff(np.sort(keys.detach().numpy())) > 0).all()):
+            return plain
         _, groups = torch.unique(torch.nan_to_num(keys), return_inverse=True)
         grouped = independent(torch.zeros_like(part).scatter_add_(0, groups, part))
         if grouped >= independent(part) / 2:
