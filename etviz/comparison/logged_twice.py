@@ -45,7 +45,7 @@ class LoggedTwice:
                 same += 1
             else:
                 different += 1
-            if same + different == _MOST:
+            if max(2 * same, same + different) >= _MOST:  # the rest can't outweigh half of them
                 break
         if different < 2 or different <= same:
             return ""
