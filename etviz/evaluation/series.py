@@ -94,7 +94,6 @@ class InCall:
     beside: Callable[[Graph, Node], list[Any]]
 
     def inside(self, inner: Graph, node: Node) -> list[Any]:
-        """The results of another graph on the inputs of a delegate."""
         return in_call(self.beside(inner, node), self.call)
 
     def __getitem__(self, name: str) -> Any:
@@ -126,18 +125,9 @@ def _groups(graph: Graph, ends: Mapping[str, str]) -> list[_Group]:
 
     `ends` maps the inputs that hold the state to the values that overwrite them.
     """
-    import networkx
-
     nodes = {node.name: node for node in graph.nodes}
     place = {name: at for at, name in enumerate((*ends, *nodes))}
-    needs = networkx.DiGraph()
-    needs.add_nodes_from(place)
-    needs.add_edges_from((name, node.name) for node in graph.nodes for name in node.reads() if name in place)
-    needs.add_edges_from((end, begin) for begin, end in ends.items() if end in place)
-    parts = networkx.condensation(needs)
-    members = [sorted(parts.nodes[at]["members"], key=place.__getitem__) for at in parts]
-    order = networkx.lexicographical_topological_sort(parts, key=lambda at: place[members[at][-1]])
-    members = [members[at] for at in order]
+    members = _members(graph, ends, place) if ends else [[name] for name in place]
     last: dict[str, int] = {}
     for at, names in enumerate(members):
         read = (name for member in names for name in (nodes[member].reads() if member in nodes else (ends[member],)))
@@ -154,6 +144,19 @@ def _groups(graph: Graph, ends: Mapping[str, str]) -> list[_Group]:
         )
         for at, names in enumerate(members)
     ]
+
+
+def _members(graph: Graph, ends: Mapping[str, str], place: Mapping[str, int]) -> list[list[str]]:
+    import networkx
+
+    needs = networkx.DiGraph()
+    needs.add_nodes_from(place)
+    needs.add_edges_from((name, node.name) for node in graph.nodes for name in node.reads() if name in place)
+    needs.add_edges_from((end, begin) for begin, end in ends.items() if end in place)
+    parts = networkx.condensation(needs)
+    members = [sorted(parts.nodes[at]["members"], key=place.__getitem__) for at in parts]
+    order = networkx.lexicographical_topological_sort(parts, key=lambda at: place[members[at][-1]])
+    return [members[at] for at in order]
 
 
 Lane = dict[str, Any]
