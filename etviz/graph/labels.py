@@ -214,6 +214,7 @@ def _rank(name: str) -> int:
     return next((k for k, word in enumerate(_TELLING) if word in name), len(_TELLING))
 
 
+@functools.lru_cache(maxsize=4096)
 def salient_operator(reference_ops: str) -> str:
     """A delegate's most telling operator and the number of others.
 
