@@ -445,7 +445,10 @@ def test_a_quantizer_that_fails(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("item", "words"),
     [
-        ((torch.ones(4),), r"can't take item 1, \(float32 \[4\]\); it was exported for \(float32 \[3\]\) \(Guard failed"),
+        (
+            (torch.ones(4),),
+            r"can't take item 1, \(float32 \[4\]\); it was exported for \(float32 \[3\]\) \(Guard failed",
+        ),
         ((torch.ones(3), 2), r"can't take item 1, \(float32 \[3\], int\); it was exported for \(float32 \[3\]\)"),
         (torch.ones(3), r"tuples of the model's arguments, item 1 is a Tensor; write \(x,\)"),
     ],

@@ -223,8 +223,8 @@ class _GroupedExecution:
                 gap.introduced_problem = f"{_UNKNOWN}{reason}"
         again = partial(self._evaluator.call_again, cut.graph, args)
         plain = [next(iter(flat_values(result)), None) for result in results]
-        noise = partial(sizing.noise, plain)
-        law, least = (noise, None) if self._evaluator.rounds_once(cut.graph) else (None, noise)
+        once = self._evaluator.rounds_once(cut.graph)
+        law, least = (partial(sizing.noise, plain), None) if once else (None, partial(sizing.of_output, plain))
         judge_introduced(gaps, law, again, plain, least)
         explain_gaps(self._result, gaps, cut.graph, cut.graph.nodes, again, plain)
 

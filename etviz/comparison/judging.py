@@ -40,7 +40,7 @@ def judge_introduced(
     law: Callable[[], list[Noise]] | None,
     again: Callable[[Perturbation], Any] | Chain | None,
     value: Any,
-    least: Callable[[], list[Noise]] | None = None,
+    least: Callable[[int], Noise] | None = None,
 ) -> None:
     """Judge what one instruction, or several together, introduced by its noise.
 
@@ -51,14 +51,13 @@ def judge_introduced(
     again
         Computes the instruction on the same inputs with another rounding, or has the results of that; None if unknown.
     least
-        Gives a lower bound for each output, as one rounding is; a bound that explains the error suffices.
+        Gives a lower bound for an output, as one rounding is; a bound that explains the error suffices.
     """
     gaps = [gap for gap in gaps if gap.introduced is not None and gap.introduced["rmse"] > 0]
     doubtful = [gap for gap in gaps if law is not None or not _bounded(gap)]
     if doubtful and least is not None:
         with suppress(Exception):  # an operator may fail on these values in its own way
-            bounds = least()
-            doubtful = [gap for gap in doubtful if not _bounded(gap, bounds[gap.output])]
+            doubtful = [gap for gap in doubtful if not _bounded(gap, least(gap.output))]
     if not doubtful:
         return
     earlier = again.evaluator.earlier if law is None and isinstance(again, Again) else None

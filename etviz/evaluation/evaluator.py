@@ -515,13 +515,19 @@ class Evaluator(GraphInterpreter):
             law = partial(noise_of, self._compute, node, args, kwargs, value.local)
             value.noise = self.noted(graph, node, BY_LAW, law)
         elif node.target == "delegate":
-            again = partial(self.again, graph, node, args, kwargs)
-            noise = partial(self.noise_of_last, graph.inside(node), again, flat_values(value.local), sizing)
-            noise = self.noted(graph, node, AT_LEAST, noise)
+            results = flat_values(value.local)
             if self.rounds_once(graph.inside(node)):
+                again = partial(self.again, graph, node, args, kwargs)
+                law = partial(self.noise_of_last, graph.inside(node), again, results, sizing)
+                noise = self.noted(graph, node, BY_LAW, law)
                 value.noise = lambda runtime: noise()
             elif sizing is not None:
-                value.least = noise
+
+                def least(output: int) -> Noise:
+                    bound = partial(sizing.of_output, results, output)
+                    return self.noted(graph, node, f"{AT_LEAST} {output}", lambda: [bound()])()[0]
+
+                value.least = least
 
     def noted(self, graph: Graph, node: Node, how: str, noise: NoiseOf) -> NoiseOf:
         known, key = self.noises, f"{node.name} {how}"

@@ -851,17 +851,18 @@ class Sizing:
     ) -> Any:
         value = call(node.target, args, kwargs)
         if id(node) in self._wanted:
-            self._ran[id(node)] = flat_values(value), functools.partial(noise_of, call, node, args, kwargs, value)
+            law = functools.cache(functools.partial(noise_of, call, node, args, kwargs, value))
+            self._ran[id(node)] = flat_values(value), law
         return value
 
     def noise(self, results: Sequence[Any]) -> list[Noise]:
-        """Of each result; 0 where it does not hold all elements of what an operator rounded."""
-        noises = {key: (values, law()) for key, (values, law) in self._ran.items()}
-        squares = [
-            [_part(*noises[id(node)], output, result) ** 2 for node, output in operators if id(node) in noises]
-            for operators, result in zip(self._last, results, strict=False)
-        ]
-        return [Noise(math.sqrt(sum(parts)), BY_LAW) for parts in squares]
+        return [self.of_output(results, output) for output in range(min(len(self._last), len(results)))]
+
+    def of_output(self, results: Sequence[Any], output: int) -> Noise:
+        """0 where a result does not hold all elements of what an operator rounded."""
+        ran = [(self._ran[id(node)], at) for node, at in self._last[output] if id(node) in self._ran]
+        parts = [_part(values, law(), at, results[output]) ** 2 for (values, law), at in ran]
+        return Noise(math.sqrt(sum(parts)), BY_LAW)
 
 
 def _part(values: Sequence[Any], noises: Sequence[Noise], output: int | None, result: Any) -> Noise:

@@ -36,7 +36,7 @@ class Value:
     note: str = ""
     again: Callable[[Perturbation], Any] | None = None
     noise: Callable[[Sequence[Any] | None], list[Noise]] | None = None
-    least: Callable[[], list[Noise]] | None = None
+    least: Callable[[int], Noise] | None = None
     chain: Chain | None = None
     rounds: int = 0
     apart: int = 0

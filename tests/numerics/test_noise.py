@@ -716,6 +716,7 @@ def test_the_operators_that_round_last_give_a_lower_bound(computed: bool) -> Non
     added = torch.nn.functional.linear(act, weights["down"]), torch.relu(x) if computed else x
     own, narrow = law("aten.add.Tensor", *added), law("aten.linear.default", act, weights["down"])
     (bound,) = sizing.noise([total])
+    assert sizing.of_output([total], 0) == bound
     assert bound == pytest.approx(own if computed else math.hypot(own, narrow), rel=0.01)
     (measured,) = propagated(lambda rounding: evaluator.call_again(inner, [x], rounding), [total])
     assert 0.1 * measured < bound < 1.05 * measured
