@@ -217,7 +217,6 @@ class Series:
         return values
 
     def _ahead(self, calls: Sequence[Sequence[Any]], told: Sequence[Listener]) -> list[list[InCall]]:
-        """None where they don't go together."""
         nodes = [node for node in self._graph.nodes if not gives_number(node)]
         lanes = getattr(self.evaluator, "lanes", 0)
         sizes = [(1 + lanes * (node.name in self._needed), elements(meta)) for node in nodes for meta in node.outputs]
