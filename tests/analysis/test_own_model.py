@@ -47,9 +47,9 @@ FAULTS = {
     "axis": ("softmax", ()),
     "activation": ("relu", ()),
     "columns": ("linear_4", ()),
-    "one more": ("mul", ("Only the program has mul",)),
-    "one fewer": ("gelu", ("Only the reference has aten.mul.Tensor behind gelu",)),
-    "no cap": ("linear_5", ("Only the reference has aten.div.Tensor, aten.tanh.default, aten.mul.Tensor",)),
+    "one more": ("mul", ("Without a partner in the reference: mul",)),
+    "one fewer": ("gelu", ("Without a partner in the program: aten.mul.Tensor behind gelu",)),
+    "no cap": ("linear_5", ("Without a partner in the program: aten.div.Tensor, aten.tanh.default, aten.mul.Tensor",)),
 }
 
 
@@ -146,7 +146,7 @@ def test_other_operators_for_the_same_are_no_fault() -> None:
     assert found.outputs["matches"].all()
     assert found.first_divergence is None
     turned = etviz.debug(Attending(rotates=True), inputs).against(Attending())
-    assert "Only the program has" in turned.summary()
+    assert "Without a partner in the reference:" in turned.summary()
     assert turned.first_divergence is not None
     assert turned.first_divergence["reference_ops"] == "add"
 

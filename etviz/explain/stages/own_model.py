@@ -267,12 +267,12 @@ class OwnModel:
         more = _listed(self.paired.added)
         fewer = _listed([short for short in self.paired.missing if short.startswith("aten.")])
         lacking = [f"{_listed(names)} behind {operator}" for operator, names in self.paired.lacking.items()]
+        without = "; ".join(filter(None, [*lacking, fewer]))
         return tuple(
             text
             for text, told in (
-                (f"Only the program has {more}.", more),
-                (f"Only the reference has {'; '.join(lacking)}.", lacking),
-                (f"Only the reference has {fewer}.", fewer),
+                (f"Without a partner in the reference: {more}.", more),
+                (f"Without a partner in the program: {without}.", without),
             )
             if told
         )
