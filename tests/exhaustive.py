@@ -555,7 +555,7 @@ ONLY_THERE = {
         "letters that are JupyterLab's keys too, typed on a part of the view"
     ),
     "tests/cli/test_agent.py::test_an_agent_writes_a_bug_report": "a bug report that an agent writes",
-    "tests/test_boundaries.py::test_identical_operators_are_paired_soon": "a thousand identical operators",
+    "tests/test_boundaries.py::test_identical_operators_are_paired_soon": "many identical operators",
     "tests/view/test_letting_go.py::test_displayed_loads_end_where_they_began": "the memory of displayed loads",
     "tests/zoo/test_found.py::test_xnnpack_has_one_bias_for_a_quantized_layer_that_is_used_twice": (
         "a layer of XNNPACK's that is used twice"

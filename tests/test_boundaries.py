@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
+import sys
 import time
 import zipfile
 from collections.abc import Callable
@@ -152,22 +154,33 @@ def test_tensors_that_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         DebugBuffer(path).require_whole(refs)
 
 
-def test_identical_operators_are_paired_soon() -> None:
-    """A thousand that nothing tells apart are left out, in seconds."""
-    count = 1000
+def _identical(count: int) -> tuple[Method, Graph]:
     spec = TensorSpec(6, (4,), (0,), "static", 0, None, False)
     values = tuple(ProgramValue("tensor", spec) for _ in range(count + 1))
     calls = tuple(
         Instruction(0, i, "kernel", "aten::sin.out", (i, i + 1), (i,), (i + 1,), None, None) for i in range(count)
     )
-    method = Method("forward", (), (), values, calls, ())
     meta = Meta("float32", (4,))
     takes = [{"self": Ref(f"n{i - 1}" if i else "x")} for i in range(count)]
     nodes = [Node(f"n{i}", "aten.sin.default", (), takes[i], (meta,)) for i in range(count)]
     edge = Graph("forward", [Input("x", "user", meta=meta)], nodes, [Ref(nodes[-1].name)])
-    start = time.process_time()
-    derive(method, edge, {})
-    assert time.process_time() - start < 5
+    return Method("forward", (), (), values, calls, ()), edge
+
+
+def test_identical_operators_are_paired_soon() -> None:
+    """The pairing of operators that nothing tells apart is given up after work in proportion to their number."""
+    calls = []
+    for count in (100, 400):
+        method, edge = _identical(count)
+        counted = itertools.count()
+        sys.setprofile(lambda *_, counted=counted: next(counted))
+        try:
+            derive(method, edge, {})
+        finally:
+            sys.setprofile(None)
+        calls.append(next(counted))
+    assert calls[0] > 10_000
+    assert calls[1] < 8 * calls[0], "its square would be 16 times as much"
 
 
 def test_two_runs_in_one_folder(executed: Make, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ class DigitsNet(nn.Module):
         self.head = nn.Linear(32 * 16, 10)
 
     def forward(self, images: Tensor) -> Tensor:
+        """Class scores of images in 0…1."""
         x = self.stem(images)
         x = self.norm1(x + self.block1(x))
         x = torch.relu(self.down(x))

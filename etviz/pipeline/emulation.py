@@ -37,10 +37,8 @@ EMULATED: Final = "emulated"
 
 @dataclass(frozen=True, slots=True)
 class _Delegate:
-    """`zeros` stand for unknown outputs."""
-
     graph: Graph
-    zeros: list[torch.Tensor]
+    zeros: list[torch.Tensor]  # of outputs that are not known
 
 
 @dataclass(slots=True)
