@@ -16,8 +16,9 @@ import pandas as pd
 import pytest
 
 import etviz
+from etviz.artifacts.program.payload import Payload
 from etviz.artifacts.program.program import read_program
-from etviz.artifacts.program.xnnpack_payload import origins
+from etviz.artifacts.program.xnnpack_payload import origins, pack_graph, unpack
 from etviz.artifacts.record.etrecord import ETRecord
 from etviz.graph.ir import Graph, Input, Node, Ref
 from etviz.graph.quantize_ops import chooses_grid
@@ -138,6 +139,23 @@ def test_a_payload_that_cannot_be_read_tells_nothing(made: Callable[[str], Made]
     for end in (0, 8, 30, 200):
         cut = replace(program, segments=tuple(part[:end] for part in program.segments))
         assert [origins(cut, method, call) for call in calls] == [[]] * len(calls)
+
+
+@pytest.mark.parametrize("limit", [math.nan, math.inf, -math.inf, 6.0])
+def test_a_packed_payload_has_its_numbers(made: Callable[[str], Made], limit: float) -> None:
+    program = read_program(made("delegate_fp32").path("pte"))
+    method = program.method("forward")
+    index = next(call.index for call in method.instructions if call.kind == "delegate")
+    data = program.payload("forward", index)
+    assert data is not None
+    unpacked = unpack(Payload(data, program.named))
+    node = unpacked.graph["xnodes"][0]
+    node["output_min_max"] = {"output_min": -1.0, "output_max": limit}
+    again = unpack(Payload(memoryview(pack_graph(unpacked)), program.named)).graph
+    assert again["xnodes"][0]["output_min_max"]["output_max"] == pytest.approx(limit, nan_ok=True)
+    assert [one["xnode_union_type"] for one in again["xnodes"]] == [
+        one["xnode_union_type"] for one in unpacked.graph["xnodes"]
+    ]
 
 
 def test_parts_along_axes_that_are_not_there_tell_nothing(made: Callable[[str], Made]) -> None:
