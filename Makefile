@@ -66,11 +66,8 @@ runner: install ## build the C++ runner: examples/cpp_runner/build/etviz_runner
 	cmake -S examples/cpp_runner -B $(RUNNER) -DPython3_EXECUTABLE=$(CURDIR)/$(BIN)/python
 	cmake --build $(RUNNER)
 
-# One process more than cores: tests wait for browsers, kernels and child processes for a tenth of their time.
-PROCESSES := $(shell $(PYTHON) -c 'import os; print(min(8, 1 + len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count()))))')
-
 # A browser on busy cores can be late: what failed is tried once more by itself, and what fails then has failed.
-PYTEST = { $(BIN)/python -m pytest -n $(PROCESSES) -m '$(1)' \
+PYTEST = { $(BIN)/python -m pytest -n logical --maxprocesses 8 -m '$(1)' \
 	|| { test $$? = 1 && $(BIN)/python -m pytest -n 0 -m '$(1)' --last-failed --last-failed-no-failures none --maxfail 1; }; }
 BESIDE = { said=$$(nice -n 19 $(1) 2>&1) || { echo "$$said"; false; }; }
 TOSA = $(call BESIDE,.venv-tosa/bin/python -m pytest -q -p no:cacheprovider -m '$(1)' tests/vendors)
