@@ -20,7 +20,7 @@ from rich.table import Table
 from torch import nn
 
 import etviz
-from etviz.view.pages.container import pack
+from etviz.view.pages.container import laid_out, packed
 from etviz.view.pages.html import view_page
 from etviz.view.payload.program_payload import build_payload
 from tests.browser.chromium import FLAGS, find_chromium
@@ -120,7 +120,7 @@ def write_page(path: Path) -> tuple[int, int]:
 
     inspection = etviz.debug(Deep().eval(), (torch.randn(1, 8, 16),), partitioner=[XnnpackPartitioner()])
     blown = Blown(*build_payload(inspection.analysis))
-    path.write_bytes(view_page("deep", "", pack((blown.payload, blown.buffers), {}, {})))
+    path.write_bytes(view_page("deep", "", packed(laid_out((blown.payload, blown.buffers), {}, {}, {}))))
     return blown.payload["rows"], blown.payload["trees"]["program"]["nodes"]
 
 

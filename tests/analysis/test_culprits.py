@@ -290,8 +290,9 @@ class Collecting(nn.Module):
     def __init__(self, factor: float) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.body = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8), nn.Tanh()).requires_grad_(False)
-        self.body[0].weight[3] *= factor
+        first = nn.Linear(8, 16)
+        self.body = nn.Sequential(first, nn.ReLU(), nn.Linear(16, 8), nn.Tanh()).requires_grad_(False)
+        first.weight[3] *= factor
         self.register_buffer("seen", torch.zeros(1, 8))
 
     def forward(self, x: Tensor) -> Tensor:
