@@ -92,7 +92,7 @@ class Decision:
         return list(others.values())
 
     def of_operator(self, culprit: Culprit) -> list[Culprit]:
-        """Its delegate's rows in calls without a zoom."""
+        """In unzoomed calls, its delegate's rows."""
         return [
             other
             for other in self.culprits
