@@ -69,19 +69,22 @@ runner: install ## build the C++ runner: examples/cpp_runner/build/etviz_runner
 # A browser on busy cores can be late: what failed is tried once more by itself, and what fails then has failed.
 PYTEST = { $(BIN)/python -m pytest -n logical --maxprocesses 8 -m '$(1)' \
 	|| { test $$? = 1 && $(BIN)/python -m pytest -n 0 -m '$(1)' --last-failed --last-failed-no-failures none --maxfail 1; }; }
-BESIDE = { said=$$(nice -n 19 $(1) 2>&1) || { echo "$$said"; false; }; }
-TOSA = $(call BESIDE,.venv-tosa/bin/python -m pytest -q -p no:cacheprovider -m '$(1)' tests/vendors)
+BESIDE = { said=$$($(1) 2>&1) || { echo "$$said"; false; }; }
+IDLE = $(call BESIDE,nice -n 19 $(1))
+TOSA = $(call IDLE,.venv-tosa/bin/python -m pytest -q -p no:cacheprovider -m '$(1)' tests/vendors)
 
-# All parts run even when one fails, and pytest's closing line comes last. The types and the tests of Arm's delegates
-# take what the others leave of the cores, as while a test waits for a browser, and say something only if they fail.
+# All parts run even when one fails, and pytest's closing line comes last. The front end's tests run beside pytest, as
+# they use one core; its types and the tests of Arm's delegates take what the others leave. These three say something
+# only if they fail.
 # Where Python may not write bytecode, each process would rewrite the asserts of all tests each time.
 test: install chromium .venv-tosa/.etviz-installed ## run the Python, TypeScript and browser tests, on all cores: one of each behaviour
 	@failed=; \
 	export PYTHONDONTWRITEBYTECODE=; \
-	$(call BESIDE,npm run --silent typecheck) & types=$$!; \
+	$(call BESIDE,npm test --silent) & vitest=$$!; \
+	$(call IDLE,npm run --silent typecheck) & types=$$!; \
 	$(call TOSA,not slow and not matrix) & tosa=$$!; \
-	npm test --silent || failed="$$failed vitest"; \
 	$(call PYTEST,not hosts and not matrix) || failed="$$failed pytest"; \
+	wait $$vitest || failed="$$failed vitest"; \
 	wait $$types || failed="$$failed typecheck"; \
 	wait $$tosa || failed="$$failed tosa"; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
