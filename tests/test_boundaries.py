@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
-import sys
 import time
 import zipfile
 from collections.abc import Callable
@@ -29,6 +27,7 @@ from etviz.errors import ArtifactError, EtvizError, UnexpectedError, UsageError,
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref
 from etviz.graph.labels import source_line
 from etviz.pairing.derive import derive
+from tests.counting import calls
 from tests.programs import Executed
 
 Make = Callable[[str], Executed]
@@ -157,30 +156,22 @@ def test_tensors_that_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def _identical(count: int) -> tuple[Method, Graph]:
     spec = TensorSpec(6, (4,), (0,), "static", 0, None, False)
     values = tuple(ProgramValue("tensor", spec) for _ in range(count + 1))
-    calls = tuple(
+    kernels = tuple(
         Instruction(0, i, "kernel", "aten::sin.out", (i, i + 1), (i,), (i + 1,), None, None) for i in range(count)
     )
     meta = Meta("float32", (4,))
     takes = [{"self": Ref(f"n{i - 1}" if i else "x")} for i in range(count)]
     nodes = [Node(f"n{i}", "aten.sin.default", (), takes[i], (meta,)) for i in range(count)]
     edge = Graph("forward", [Input("x", "user", meta=meta)], nodes, [Ref(nodes[-1].name)])
-    return Method("forward", (), (), values, calls, ()), edge
+    return Method("forward", (), (), values, kernels, ()), edge
 
 
 def test_identical_operators_are_paired_soon() -> None:
     """The pairing of operators that nothing tells apart is given up after work in proportion to their number."""
-    calls = []
-    for count in (100, 400):
-        method, edge = _identical(count)
-        counted = itertools.count()
-        sys.setprofile(lambda *_, counted=counted: next(counted))
-        try:
-            derive(method, edge, {})
-        finally:
-            sys.setprofile(None)
-        calls.append(next(counted))
-    assert calls[0] > 10_000
-    assert calls[1] < 8 * calls[0], "its square would be 16 times as much"
+    few, many = (_identical(count) for count in (100, 400))
+    counted = calls(lambda: derive(*few, {}))
+    assert counted > 5_000
+    assert calls(lambda: derive(*many, {})) < 8 * counted, "its square would be 16 times as much"
 
 
 def test_two_runs_in_one_folder(executed: Make, tmp_path: Path) -> None:

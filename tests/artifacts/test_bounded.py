@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,23 +23,8 @@ from etviz.graph.ir import Graph
 from etviz.loading.given_outputs import _GivenOutputs  # pyright: ignore[reportPrivateUsage]
 from etviz.pipeline.execute import execute
 from tests.artifacts.conftest import Run
+from tests.counting import calls
 from tests.programs import Executed
-
-
-def calls(work: Callable[[], object]) -> int:
-    """How many functions are called, those of C too."""
-    count = 0
-
-    def see(frame: object, event: str, argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(see)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def probes(folder: Path, count: int, outputs: int = 3) -> Path:
