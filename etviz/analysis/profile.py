@@ -212,7 +212,7 @@ def events_frame(profile: Profile, graph: Graph, handles: Handles = MappingProxy
     import pandas as pd
 
     owners = owners_of(graph)
-    nodes = {node.instruction: node for node in graph.walk() if node.instruction >= 0}
+    nodes = graph.by_instruction()
     rows, collected = [], profile.samples
     joined = profile.joined(graph, handles)
     parser = profile.parser

@@ -58,7 +58,7 @@ def describe(files: given.Artifacts) -> dict[str, Any]:
 def _method(paired: Paired, factor: float) -> dict[str, Any]:
     graph = paired.graph
     blocks = [block for _, block in paired.executions]
-    nodes = {node.instruction: node for node in graph.walk() if node.instruction >= 0}
+    nodes = graph.by_instruction()
     latency = instruction_latency(blocks, factor)
     slowest = sorted(latency, key=lambda instruction: -latency[instruction])[:_SLOWEST]
     kernels = Counter(short_operator(n.kernel or n.target) for n in nodes.values() if n.target != "delegate")

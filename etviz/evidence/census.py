@@ -201,7 +201,7 @@ def _together(running: Running) -> int:
 
 
 def _logged(paired: Paired, log: RuntimeLog) -> dict[int, list[Any]]:
-    nodes = {node.instruction: node for node in paired.graph.walk() if node.instruction >= 0}
+    nodes = paired.graph.by_instruction()
     logged = {}
     for instruction in log.instructions:
         node = nodes.get(instruction)

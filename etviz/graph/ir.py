@@ -129,6 +129,9 @@ class Graph:
                 yield from branch.walk()
             yield node
 
+    def by_instruction(self) -> dict[int, Node]:
+        return {node.instruction: node for node in self.walk() if node.instruction >= 0}
+
     def user_inputs(self) -> list[Input]:
         return [i for i in self.inputs if i.kind == "user"]
 

@@ -205,8 +205,7 @@ class _Maker:
         self.method = _method(program, method)
         self.checksum = checksum_of(pte)
         self.graph = _graph(read_record(record), self.method.name, self.checksum, record) if record else None
-        walked = self.graph.walk() if self.graph is not None else ()
-        self.nodes = {node.instruction: node for node in walked if node.instruction >= 0}
+        self.nodes = self.graph.by_instruction() if self.graph is not None else {}
 
     def make(self, wanted: set[int] | None, inside: Sequence[int]) -> list[Probe]:
         chosen, missing = self._choose(wanted)

@@ -70,7 +70,7 @@ class _Instructions:
     def __init__(self, analysis: Analysis) -> None:
         graph = analysis.graph
         self._owners = owners_of(graph)
-        self._nodes = {node.instruction: node for node in graph.walk() if node.instruction >= 0}
+        self._nodes = graph.by_instruction()
         self._graph = graph
         gaps = analysis.tables.rows
         self._gaps: Mapping[Any, Any] = worst_of(

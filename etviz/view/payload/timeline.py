@@ -103,7 +103,7 @@ class EventNames:
     def __init__(self, analysis: Analysis) -> None:
         self._graph = graph = analysis.graph
         self._owners = owners_of(graph)
-        self._nodes = {node.instruction: node for node in graph.walk() if node.instruction >= 0}
+        self._nodes = graph.by_instruction()
         self._joined = analysis.profile.joined(graph, analysis.findings.inner_handles)
         self._blocks = list(dict.fromkeys(analysis.tables.coverage["event_block"].tolist())) or [None]
         rows, _ = table_rows(analysis)
