@@ -91,6 +91,7 @@ RECIPES: dict[str, Recipe] = {
     "plain_int8": Recipe(custom=False, weights="int8"),
     "custom_int8": Recipe(weights="int8"),
     "quantized_cache": Recipe(cache="quantized"),
+    "quantized_cache_portable": Recipe(cache="quantized", delegated=False),
     "quantized_cache_8da4w": Recipe(cache="quantized", weights="8da4w"),
     "quantized_cache_int8": Recipe(cache="quantized", weights="int8"),
     "ring": Recipe(cache="ring"),

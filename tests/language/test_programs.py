@@ -120,14 +120,15 @@ def test_the_right_model_finds_a_fault_of_the_exported_one() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["exact", "derived"])
 def test_a_wrong_slot_of_a_cache_that_nothing_logs_is_named(shelf: Shelf, way: str) -> None:
-    """The scales of a quantized cache: no delegate reads them, so their first reader says whose error it has."""
+    """The scales of a quantized cache: only a copy reads them, so their first reader says whose error it has."""
+    name = "quantized_cache_portable"
 
     def plant(folder: Path) -> None:
-        program = exported(small("quantized_cache"))
+        program = exported(small(name))
         PLANTS["quantized_cache"]["scales of keys: always slot 0"](program)
-        run(program, folder, "quantized_cache")
+        run(program, folder, name)
 
-    right, wrong = made(shelf, "quantized_cache"), shelf.folder("language-planted-scales", plant)
+    right, wrong = made(shelf, name), shelf.folder("language-planted-scales", plant)
     assert named(right, wrong, way, culprits(right, wrong), 4).startswith("named")
 
 
