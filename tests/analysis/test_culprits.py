@@ -360,6 +360,27 @@ def test_an_operator_at_fault_in_several_calls_is_named_by_its_worst_row_in_the_
     assert [group[0] for group in decision.operators()] == [faults[2], faults[4], faults[5]]
 
 
+class TwoInputs(nn.Module):
+    """Reads a tensor of floats and an index."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(8, 4)
+
+    def forward(self, x: Tensor, at: Tensor) -> Tensor:
+        return torch.tanh(torch.relu(x) + self.table(at))
+
+
+def test_one_input_that_was_another_is_doubted(tmp_path: Path) -> None:
+    x, at = torch.rand(1, 4), torch.tensor([3])
+    etviz.debug(TwoInputs().eval(), (x, at), workdir=tmp_path)
+    assert etviz.load(tmp_path, inputs=(x, at)).first_divergence is None
+    found = etviz.load(tmp_path, inputs=(x, at + 1))
+    assert found.diagnosis()["finding"]["text"].startswith("If the run had these inputs, #")
+    assert "or the run had other inputs than inputs=" in found.summary()
+
+
 def test_inputs_are_not_doubted_where_a_delegate_logged_them(tmp_path: Path) -> None:
     found = etviz.debug(Branching().eval(), (torch.rand(4, 8),), partitioner=[XnnpackPartitioner()], workdir=tmp_path)
     gaps = found.gaps
