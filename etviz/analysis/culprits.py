@@ -89,14 +89,14 @@ class Decision:
     in_turn: bool = False
 
     def operators(self) -> list[list[Culprit]]:
-        """The rows of each operator; the first one stands for all: the worst of `run`, if it is at fault there."""
+        """By operator; the worst of `run` first, if there."""
         groups: dict[tuple[int, str], list[Culprit]] = {}
         for culprit in self.culprits:
             groups.setdefault(culprit.operator, []).append(culprit)
         return [sorted(group, key=lambda item: (item.run != self.run, -item.severity)) for group in groups.values()]
 
     def others(self, culprit: Culprit) -> list[Culprit]:
-        """Operators of other instructions, those that first fail in later calls left out."""
+        """Not those that first fail in later calls."""
         return [
             group[0]
             for group in self.operators()

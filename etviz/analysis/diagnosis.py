@@ -105,7 +105,7 @@ def diagnose(
 def _look_inside(analysis: Analysis, timeout: float | None) -> str:
     """Zoom into the delegate at fault; returns why that failed.
 
-    If no operator is at fault, delegates whose error reaches their noise are zoomed into.
+    Without one, into delegates whose error reaches their noise.
     """
     tables, culprit = analysis.tables, analysis.finder.decision().culprit
     if culprit is not None:

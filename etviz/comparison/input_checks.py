@@ -104,13 +104,13 @@ class Entrance:
         return Inputs(list(candidates[expected]), expected, known=False, note=note)
 
     def has_other_sizes(self, comparison: ExecutionGaps) -> bool:
-        """True if a shape is not the reference's, and the program says that it follows from the inputs' sizes."""
+        """True if a shape that follows from the inputs' sizes is not the reference's."""
         shapes = (placeholder.meta.shape for placeholder in self._users.values() if placeholder.meta is not None)
         symbols = {name for shape in shapes for size in shape for name in _SYMBOL.findall(str(size))}
         return any(gap.status == DIFFERENT and _follows(gap, symbols) for gap in comparison.gaps)
 
     def is_doubtful(self, comparison: ExecutionGaps, *, each: bool = False) -> bool:
-        """With `each`, one input suffices of which all readers are far off."""
+        """With `each`, the readers of one input suffice."""
         if not (self._is_of_another(comparison) if each else self.starts_far_off(comparison)):
             return False
         first = self._first_kernels(comparison)
@@ -200,7 +200,6 @@ class Entrance:
 
 
 def forget(comparison: ExecutionGaps, reason: str) -> None:
-    """The reference may be that of another method or program."""
     for gap in comparison.gaps:
         gap.forget_introduced()
         gap.forget_total(reason)

@@ -30,7 +30,7 @@ _SCALARS: Final = {
 _ADVICE: Final = "export the program again"
 _RANGE: Final = "output_min_max"
 _FOLDED: Final = {"XNNClamp", "XNNConvert", "XNNCopy", "XNNStaticConstantPad", "XNNStaticReshape", "XNNStaticTranspose"}
-"""Kinds of nodes that XNNPACK moves, leaves out, or makes part of another node."""
+# XNNPACK moves them, leaves them out, or makes them part of another node
 INPUT, OUTPUT, INSERTED = 1, 2, 65535
 """Flags of the inputs and outputs of a delegate; debug handle of nodes that XNNPACK inserted."""
 
@@ -167,7 +167,7 @@ def pack_graph(unpacked: UnpackedPayload) -> bytes:
 
 
 def changes(ran: UnpackedPayload, lowered: UnpackedPayload) -> list[PayloadChange]:
-    """Of payloads with other structures, only the operators that `ran` lacks."""
+    """Of other structures, only operators that `ran` lacks."""
     if _structure(ran) != _structure(lowered):
         return list(_missing(ran, lowered))
     differences = []
@@ -184,10 +184,10 @@ def changes(ran: UnpackedPayload, lowered: UnpackedPayload) -> list[PayloadChang
 
 
 def _missing(ran: UnpackedPayload, lowered: UnpackedPayload) -> Iterator[PayloadChange]:
-    """An operator counts if it is known which of its kind is missing."""
     old, new = ([node["xnode_union_type"] for node in unpacked.graph["xnodes"]] for unpacked in (lowered, ran))
     steps = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     gone = [at for step, start, stop, *_ in steps if step in ("delete", "replace") for at in range(start, stop)]
+    # an operator counts where all of its kind that may be missing are
     known = dict((Counter(old) - Counter(new)).items() & Counter(old[at] for at in gone).items()).keys() - _FOLDED
     for at in gone:
         if old[at] in known:
