@@ -149,19 +149,19 @@ def test_inputs_of_another_kind(changed: Callable[[Any], Any], words: str, execu
 
 @pytest.mark.parametrize("value", [torch.zeros(1, 16, 6), torch.zeros(1, 6, 16, device="meta"), 3.0])
 def test_inputs_that_do_not_fit_are_refused_also_where_delegates_logged_others(value: Any, encoder: Executed) -> None:
-    with pytest.raises(UsageError, match=r"must .*these inputs belong to another model"):
+    with pytest.raises(UsageError, match=r"must .*the run can't have had these inputs"):
         etviz.load(encoder.path("etdump"), **files(encoder, *OPTIONAL), inputs=(value,))
 
 
 def test_several_executions_are_a_list_of_tuples(executed: Callable[[str], Executed]) -> None:
     program = executed("plain_cnn")
-    with pytest.raises(UsageError, match=r"takes 1 inputs, found 2: .*several executions, which are a list of tuples"):
+    with pytest.raises(UsageError, match=r"takes 1 inputs, found 2: .*several executions are a list of tuples"):
         etviz.load(program.path("etdump"), **files(program, *OPTIONAL), inputs=[list(program.inputs)] * 2)
 
 
 def test_inputs_of_another_shape(executed: Callable[[str], Executed]) -> None:
     program = executed("plain_cnn")
-    with pytest.raises(UsageError, match=r"\(2, 3, 8, 8\), found \(2, 8, 8, 3\): these inputs belong to another model"):
+    with pytest.raises(UsageError, match=r"\(2, 3, 8, 8\), found \(2, 8, 8, 3\): the run can't have had these inputs"):
         etviz.load(program.path("etdump"), **files(program, *OPTIONAL), inputs=(torch.zeros(2, 8, 8, 3),))
 
 

@@ -7,6 +7,7 @@ is below the threshold.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -58,6 +59,11 @@ class Culprit:
         return self.gap.level
 
     @property
+    def severity(self) -> float:
+        severity = self.gap.introduced["severity"] if self.gap.introduced is not None else math.inf
+        return math.inf if self.gap.introduced_non_finite or math.isnan(severity) else severity
+
+    @property
     def named(self) -> str:
         source = self.about["source"]
         return f"{self.name} ({source})" if source else self.name
@@ -82,14 +88,21 @@ class Decision:
     skipped: str
     in_turn: bool = False
 
-    def others(self) -> list[Culprit]:
-        others: dict[int, Culprit] = {}
+    def operators(self) -> list[list[Culprit]]:
+        """By operator; the worst of `run` first, if there."""
+        groups: dict[tuple[int, str], list[Culprit]] = {}
         for culprit in self.culprits:
-            if culprit.run == self.run or (self.in_turn and culprit.run < self.run):
-                others.setdefault(culprit.instruction, culprit)
-        if self.culprit is not None:
-            others.pop(self.culprit.instruction, None)
-        return list(others.values())
+            groups.setdefault(culprit.operator, []).append(culprit)
+        return [sorted(group, key=lambda item: (item.run != self.run, -item.severity)) for group in groups.values()]
+
+    def others(self, culprit: Culprit) -> list[Culprit]:
+        """Not those that first fail in later calls."""
+        return [
+            group[0]
+            for group in self.operators()
+            if group[0].instruction != culprit.instruction
+            and any(item.run == self.run or (self.in_turn and item.run < self.run) for item in group)
+        ]
 
     def of_operator(self, culprit: Culprit) -> list[Culprit]:
         """In unzoomed calls, its delegate's rows."""

@@ -7,7 +7,6 @@ it.
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -106,7 +105,7 @@ def diagnose(
 def _look_inside(analysis: Analysis, timeout: float | None) -> str:
     """Zoom into the delegate at fault; returns why that failed.
 
-    If no operator is at fault, delegates whose error reaches their noise are zoomed into.
+    Without one, into delegates whose error reaches their noise.
     """
     tables, culprit = analysis.tables, analysis.finder.decision().culprit
     if culprit is not None:
@@ -137,23 +136,10 @@ def _suspects(analysis: Analysis, decision: Decision) -> list[dict[str, Any]]:
     if not tables.introduced:
         order = tables.ranked("severity").index if len(tables) else ()
         return [_row(analysis, int(row)) for row in order if tables.gaps[row].total_level in ("warn", "bad")]
-    groups: dict[tuple[int, str], list[Culprit]] = {}
-    for culprit in decision.culprits:
-        groups.setdefault(culprit.operator, []).append(culprit)
-    best = [
-        min(group, key=lambda culprit: (culprit.run != decision.run, -_severity(culprit))) for group in groups.values()
-    ]
-    suspects = [(culprit, group) for culprit, group in zip(best, groups.values(), strict=True)]
-    suspects.sort(key=lambda pair: -_severity(pair[0]))
     return [
-        _row(analysis, culprit.row, culprit) | {"executions": len({one.run for one in group})}
-        for culprit, group in suspects
+        _row(analysis, group[0].row, group[0]) | {"executions": len({one.run for one in group})}
+        for group in sorted(decision.operators(), key=lambda group: -group[0].severity)
     ]
-
-
-def _severity(culprit: Culprit) -> float:
-    severity = culprit.gap.introduced["severity"] if culprit.gap.introduced is not None else math.inf
-    return math.inf if culprit.gap.introduced_non_finite or math.isnan(severity) else severity
 
 
 def _row(analysis: Analysis, row: int, culprit: Culprit | None = None) -> dict[str, Any]:
@@ -211,7 +197,7 @@ def _proof(analysis: Analysis, decision: Decision, culprit: Culprit, beside: Seq
     message = (
         f"With the correct output of the culprit substituted{several}, and every other operator's error as it was."
     )
-    others = [other.name for other in decision.others() if other.instruction != culprit.instruction]
+    others = [other.name for other in decision.others(culprit)]
     if others and any(output["matches"] is False for output in outputs):
         message += f" Other operators are at fault too: {', '.join(others[:_OTHERS])}"
         message += f" and {len(others) - _OTHERS} more." if len(others) > _OTHERS else "."

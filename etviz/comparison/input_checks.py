@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from etviz.comparison.gap import ExecutionGaps, Gap
     from etviz.graph.ir import Node
 
-FIRST_FAR_OFF: Final = "The first operators are far off while the others are not: "
+FIRST_FAR_OFF: Final = "The first operators are far off while most of the others are not: "
 OTHER_SIZES: Final = "Values have other sizes than with the known inputs, and these sizes follow from the inputs: "
 ROUGH: Final = 0.05
 """Relative L2 error of every first kernel from which the inputs are doubted."""
@@ -104,13 +104,14 @@ class Entrance:
         return Inputs(list(candidates[expected]), expected, known=False, note=note)
 
     def has_other_sizes(self, comparison: ExecutionGaps) -> bool:
-        """True if a shape is not the reference's, and the program says that it follows from the inputs' sizes."""
+        """True if a shape that follows from the inputs' sizes is not the reference's."""
         shapes = (placeholder.meta.shape for placeholder in self._users.values() if placeholder.meta is not None)
         symbols = {name for shape in shapes for size in shape for name in _SYMBOL.findall(str(size))}
         return any(gap.status == DIFFERENT and _follows(gap, symbols) for gap in comparison.gaps)
 
-    def is_doubtful(self, comparison: ExecutionGaps) -> bool:
-        if not self.starts_far_off(comparison):
+    def is_doubtful(self, comparison: ExecutionGaps, *, each: bool = False) -> bool:
+        """With `each`, the readers of one input suffice."""
+        if not (self._is_of_another(comparison) if each else self.starts_far_off(comparison)):
             return False
         first = self._first_kernels(comparison)
         later = [gap for gap in comparison.gaps if gap.instruction not in first and gap.introduced is not None]
@@ -121,6 +122,17 @@ class Entrance:
         first = self._first_kernels(comparison)
         gaps = [gap for gap in comparison.gaps if gap.instruction in first and gap.runtime.dtype.is_floating_point]
         return bool(gaps) and all(gap.metrics["rel_l2"] > ROUGH for gap in gaps)
+
+    def _is_of_another(self, comparison: ExecutionGaps) -> bool:
+        first = self._first_kernels(comparison)
+        gaps = {gap.instruction: gap.metrics["rel_l2"] > ROUGH for gap in comparison.gaps if gap.instruction in first}
+        reading = ([gaps[at] for at in self._reads(comparison, name) if at in gaps] for name in self._users)
+        return any(far and all(far) for far in reading)
+
+    def _reads(self, comparison: ExecutionGaps, name: str) -> Collection[int]:
+        if comparison.readers is not None:
+            return comparison.readers[name]
+        return [node.instruction for node, reads in self._reading if name in reads]
 
     def proved(self, inputs: Inputs, comparison: ExecutionGaps) -> bool:
         """True if the log proves that the run had these inputs.
@@ -139,9 +151,7 @@ class Entrance:
             if gap.instruction in readers:
                 agrees[gap.instruction] &= not gap.is_suspicious(introduced=False)
         for name in self._users.keys() - inputs.logged:
-            reading = [node.instruction for node, reads in self._reading if name in reads]
-            reading = reading if comparison.readers is None else comparison.readers[name]
-            agreements = [agrees[at] for at in reading if at in agrees]
+            agreements = [agrees[at] for at in self._reads(comparison, name) if at in agrees]
             if not agreements or not all(agreements):
                 return False
         return inputs.known
@@ -190,7 +200,6 @@ class Entrance:
 
 
 def forget(comparison: ExecutionGaps, reason: str) -> None:
-    """The reference may be that of another method or program."""
     for gap in comparison.gaps:
         gap.forget_introduced()
         gap.forget_total(reason)

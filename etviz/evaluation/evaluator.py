@@ -731,5 +731,5 @@ def _check_inputs(graph: Graph, inputs: Sequence[Any]) -> None:
         if len(shape) != len(placeholder.meta.shape) or any(a != b for a, b in fixed):
             raise UsageError(
                 f"input {placeholder.name} must have the shape {placeholder.meta.shape}, found {tuple(shape)}: "
-                "these inputs belong to another model"
+                "the run can't have had these inputs"
             )

@@ -75,7 +75,7 @@ def attend(
     """
     wide = torch.promote_types(query.dtype, torch.float32)
     scores, _, _, v = scored(query.to(wide), key.to(wide), value.to(wide), start, mask, causal=causal, scale=scale)
-    return (scores.softmax(-1) @ v).transpose(1, 2).to(query.dtype)
+    return (scores.softmax(-1) @ v).transpose(1, 2).to(query.dtype).contiguous()
 
 
 def scored(
@@ -136,7 +136,7 @@ def _custom_quantized_sdpa(
     grids = q_zero_points, q_scales, k_zero_points, k_scales, v_zero_points, v_scales
     q, k, v = off_grids((query, key, value), grids, second=is_seq_at_dim_2)
     attended = attend(q, k, v, start_pos, attn_mask, causal=is_causal, scale=scale)
-    return attended.transpose(1, 2) if is_seq_at_dim_2 else attended
+    return attended.transpose(1, 2).contiguous() if is_seq_at_dim_2 else attended
 
 
 def off_grids(values: Sequence[torch.Tensor], grids: Sequence[Any], *, second: bool) -> list[torch.Tensor]:

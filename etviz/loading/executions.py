@@ -277,9 +277,9 @@ class _InTurn:
         takes = self.entrance.graph.user_inputs()
         if self._named and (reason := why_not(self._candidates[expected], takes)):
             several = len(self._candidates[expected]) > len(takes)
-            advice = ", or to several executions, which are a list of tuples" if several else ""
+            advice = "; several executions are a list of tuples" if several else ""
             which = f"inputs[{expected}]: " if len(self._candidates) > 1 else ""
-            raise UsageError(f"{which}{reason}: these inputs belong to another model{advice}")
+            raise UsageError(f"{which}{reason}: the run can't have had these inputs{advice}")
         logged = None if self._groups is None else logged_inputs_of(self._groups, log)
         return self.entrance.choose(log, self._candidates, expected, logged)
 
@@ -323,7 +323,7 @@ class _InTurn:
             return ""
         if not self._named and self.entrance.has_other_sizes(comparison):
             return OTHER_SIZES
-        return FIRST_FAR_OFF if self.entrance.is_doubtful(comparison) else ""
+        return FIRST_FAR_OFF if self.entrance.is_doubtful(comparison, each=self._named) else ""
 
 
 @contextmanager

@@ -292,13 +292,10 @@ def own_payload(attempt: PieceProgram) -> tuple[Graph, Payload]:
 
 
 def alterations(attempt: PieceProgram, ran: Payload) -> list[tuple[str, str]]:
-    """Names of operators and differences to XNNPACK's payload for the piece here.
-
-    Empty for different structures: then other options or another version lowered the program.
-    """
+    """Names of operators and differences to XNNPACK's payload for the piece here."""
     _, lowered = own_payload(attempt)
     names = dict(enumerate(attempt.names))
-    return [(names.get(change.handle, ""), str(change)) for change in changes(unpack(ran), unpack(lowered)) or ()]
+    return [(names.get(change.handle, ""), str(change)) for change in changes(unpack(ran), unpack(lowered))]
 
 
 def reason_of(error: Exception) -> str:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import etviz
 from etviz.analysis.analysis import Analysis
+from etviz.analysis.culprits import Decision
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.record.record_file import read_record, write_record
 from etviz.comparison.exact import compare_exact
@@ -327,10 +328,57 @@ def test_the_proof_covers_the_calls_that_were_not_zoomed_into(tmp_path: Path) ->
 
 def test_the_proof_names_the_other_faults(executed: Make, tmp_path: Path) -> None:
     found = broken(executed("plain_cnn"), tmp_path / "both", ["features.4", "head"])
-    assert len(found.analysis.finder.decision().others()) == 1
     body = found.diagnosis(look_inside=False)
-    assert "Other operators are at fault too: #" in body["culprit"]["proof"]["message"]
+    assert f"Other operators are at fault too: {body['suspects'][0]['name']}." in body["culprit"]["proof"]["message"]
     assert not body["culprit"]["proof"]["outputs"][0]["matches"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Stands for a `Culprit`."""
+
+    run: int
+    instruction: int
+    severity: float
+
+    @property
+    def operator(self) -> tuple[int, str]:
+        return self.instruction, "operator"
+
+
+def test_an_operator_at_fault_in_several_calls_is_named_by_its_worst_row_in_the_worst_call() -> None:
+    faults: Any = [
+        Fault(0, 3, 5.0),
+        Fault(0, 7, 9.0),
+        Fault(1, 3, 4.0),
+        Fault(1, 7, 6.0),
+        Fault(1, 7, 8.0),
+        Fault(2, 9, 9),
+    ]
+    decision = Decision(1, faults[0], tuple(faults), "", in_turn=True)
+    assert decision.others(faults[0]) == [faults[4]]
+    assert [group[0] for group in decision.operators()] == [faults[2], faults[4], faults[5]]
+
+
+class TwoInputs(nn.Module):
+    """Reads a tensor of floats and an index."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(8, 4)
+
+    def forward(self, x: Tensor, at: Tensor) -> Tensor:
+        return torch.tanh(torch.relu(x) + self.table(at))
+
+
+def test_one_input_that_was_another_is_doubted(tmp_path: Path) -> None:
+    x, at = torch.rand(1, 4), torch.tensor([3])
+    etviz.debug(TwoInputs().eval(), (x, at), workdir=tmp_path)
+    assert etviz.load(tmp_path, inputs=(x, at)).first_divergence is None
+    found = etviz.load(tmp_path, inputs=(x, at + 1))
+    assert found.diagnosis()["finding"]["text"].startswith("If the run had these inputs, #")
+    assert "or the run had other inputs than inputs=" in found.summary()
 
 
 def test_inputs_are_not_doubted_where_a_delegate_logged_them(tmp_path: Path) -> None:

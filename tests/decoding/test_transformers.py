@@ -50,7 +50,7 @@ class Cached(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def program(shelf: Shelf) -> Path:
+def decoder(shelf: Shelf) -> Path:
     def make(folder: Path) -> None:
         call = torch.tensor([[1]]), torch.tensor([0])
         lower(Cached(llama()), call, folder, partitioner=[XnnpackPartitioner()], strict=False)
@@ -59,8 +59,8 @@ def program(shelf: Shelf) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(program: Path) -> etviz.Decode:
-    return etviz.decode(program, PROMPT, steps=8, reference=llama())
+def run(decoder: Path) -> etviz.Decode:
+    return etviz.decode(decoder, PROMPT, steps=8, reference=llama())
 
 
 def test_the_model_is_the_reference(run: etviz.Decode) -> None:
@@ -73,8 +73,8 @@ def test_the_model_is_the_reference(run: etviz.Decode) -> None:
     assert len(run.steps) == len(PROMPT) + 8 - 1
 
 
-def test_its_cache_is_compared(program: Path, run: etviz.Decode) -> None:
-    own = etviz.decode(program, PROMPT, steps=8)
+def test_its_cache_is_compared(decoder: Path, run: etviz.Decode) -> None:
+    own = etviz.decode(decoder, PROMPT, steps=8)
     assert own.steps["token"].to_list() == run.steps["token"].to_list()
     cache = own.cache
     assert cache.groupby(["layer", "kind", "head"]).size().to_dict() == {
@@ -84,12 +84,12 @@ def test_its_cache_is_compared(program: Path, run: etviz.Decode) -> None:
     assert own.why(7).attrs["sum"] == pytest.approx(1, abs=0.05)
 
 
-def test_a_folder_with_a_model(program: Path, run: etviz.Decode, tmp_path: Path) -> None:
+def test_a_folder_with_a_model(decoder: Path, run: etviz.Decode, tmp_path: Path) -> None:
     llama().save_pretrained(tmp_path / "model")
-    found = etviz.decode(program, PROMPT, steps=8, reference=tmp_path / "model", noise=False)
+    found = etviz.decode(decoder, PROMPT, steps=8, reference=tmp_path / "model", noise=False)
     assert found.steps["kl"].to_list() == pytest.approx(run.steps["kl"].to_list(), abs=1e-9)
 
 
-def test_another_vocabulary(program: Path) -> None:
+def test_another_vocabulary(decoder: Path) -> None:
     with pytest.raises(UsageError, match=r"128 tokens, found .*64"):
-        etviz.decode(program, PROMPT, steps=2, reference=llama(64))
+        etviz.decode(decoder, PROMPT, steps=2, reference=llama(64))

@@ -51,6 +51,19 @@ def assert_close(found: Any, expected: Any, tolerance: float = 2e-6) -> None:
         torch.testing.assert_close(one.double(), other.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
+@pytest.mark.parametrize("second", [False, True])
+def test_what_attention_gives_is_contiguous_as_in_the_program(*, second: bool) -> None:
+    """A model that was exported views it in other shapes."""
+    query = _normal(1, 3, 4, 8)
+    grids = (None,) * 6
+    plain = resolve("llama.custom_sdpa.default")(query, query, query, 0)
+    quantized = resolve("llama.custom_quantized_sdpa.default")(
+        query, query, query, 0, None, 0.0, False, None, *grids, second
+    )
+    assert plain.is_contiguous()
+    assert quantized.is_contiguous()
+
+
 def test_schemas_are_those_that_are_registered() -> None:
     for target, known in LANGUAGE_OPERATORS.items():
         schema = _kernel(target)._schema

@@ -64,6 +64,9 @@ def test_weight_only_int8_on_xnnpack(tmp_path: Path) -> None:
     first = inspection.first_divergence
     assert first is not None
     assert first["kind"] == "delegate"
+    inside = inspection.zoom(first)
+    assert inside.faithful is False
+    assert "mul (no such operator), add_ (no such operator)" in inside.summary()
 
     portable = etviz.debug(model, (x,), workdir=tmp_path / "portable")
     assert portable.first_divergence is None

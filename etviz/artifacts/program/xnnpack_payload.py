@@ -6,8 +6,10 @@ import contextlib
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +29,8 @@ _SCALARS: Final = {
 }
 _ADVICE: Final = "export the program again"
 _RANGE: Final = "output_min_max"
+_FOLDED: Final = {"XNNClamp", "XNNConvert", "XNNCopy", "XNNStaticConstantPad", "XNNStaticReshape", "XNNStaticTranspose"}
+# XNNPACK moves them, leaves them out, or makes them part of another node
 INPUT, OUTPUT, INSERTED = 1, 2, 65535
 """Flags of the inputs and outputs of a delegate; debug handle of nodes that XNNPACK inserted."""
 
@@ -82,8 +86,11 @@ class PayloadChange:
     before: Json = field(default_factory=dict)
     contents: list[str] = field(default_factory=list)
     grids: list[str] = field(default_factory=list)
+    missing: bool = False
 
     def __str__(self) -> str:
+        if self.missing:
+            return "no such operator"
         said = [f"{name} {_plain(new)} for {_plain(self.before[name])}" for name, new in self.arguments.items()]
         said += [f"another {name.removesuffix('_id')}" for name in self.contents]
         said += [f"another quantization of its {name.removesuffix('_id')}" for name in self.grids]
@@ -159,9 +166,10 @@ def pack_graph(unpacked: UnpackedPayload) -> bytes:
     return xnnpack.pack(_writable(unpacked.graph), bytes(unpacked.constants))
 
 
-def changes(ran: UnpackedPayload, lowered: UnpackedPayload) -> list[PayloadChange] | None:
+def changes(ran: UnpackedPayload, lowered: UnpackedPayload) -> list[PayloadChange]:
+    """Of other structures, only operators that `ran` lacks."""
     if _structure(ran) != _structure(lowered):
-        return None
+        return list(_missing(ran, lowered))
     differences = []
     new_values, old_values = ran.tensors(), lowered.tensors()
     for at, node in enumerate(lowered.graph["xnodes"]):
@@ -173,6 +181,17 @@ def changes(ran: UnpackedPayload, lowered: UnpackedPayload) -> list[PayloadChang
         if change.arguments or change.contents or change.grids:
             differences.append(change)
     return differences
+
+
+def _missing(ran: UnpackedPayload, lowered: UnpackedPayload) -> Iterator[PayloadChange]:
+    old, new = ([node["xnode_union_type"] for node in unpacked.graph["xnodes"]] for unpacked in (lowered, ran))
+    steps = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    gone = [at for step, start, stop, *_ in steps if step in ("delete", "replace") for at in range(start, stop)]
+    # an operator counts where all of its kind that may be missing are
+    known = dict((Counter(old) - Counter(new)).items() & Counter(old[at] for at in gone).items()).keys() - _FOLDED
+    for at in gone:
+        if old[at] in known:
+            yield PayloadChange(lowered.graph["xnodes"][at]["debug_handle"], missing=True)
 
 
 def _structure(unpacked: UnpackedPayload) -> list[Any]:

@@ -252,7 +252,11 @@ def _fidelity(
     else:
         alone = _deviation(plain, piece.outputs)
         what = "lowered again" if run.lowered else "run again as it is"
-        why = "was lowered with other options, or has other weights" if run.lowered else "or its outputs were changed"
+        why = (
+            "options or weights, or upstream lowers it otherwise alone"
+            if run.lowered
+            else "or its outputs were changed"
+        )
         cause = (
             f"the delegate {what}, without returning inner values, differs by up to {alone:.3g}, too: "
             f"it ran on another machine or with another version, {why}"

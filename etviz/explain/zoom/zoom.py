@@ -183,7 +183,8 @@ def _other_constants(piece: Piece, inputs: Sequence[Any]) -> Iterator[str]:
 def _name_alterations(zoom: Zoom, subject: ZoomSubject, how: How) -> None:
     gaps = zoom.comparison.gaps
     wrong = any(gap.status == MISMATCH or gap.is_suspicious(introduced=True) for gap in gaps)
-    altered = alterations(subject.piece, how.timeout, how.cancel) if subject.constants or wrong else []
+    doubtful = wrong or bool(subject.constants) or zoom.faithful is False
+    altered = alterations(subject.piece, how.timeout, how.cancel) if doubtful else []
     nodes = {node.name: node for node in operators(zoom.graph.nodes)}
     named = []
     for name, what in altered:
