@@ -60,9 +60,7 @@ def judge_introduced(
             doubtful = [gap for gap in doubtful if not _bounded(gap, least(gap.output))]
     if not doubtful:
         return
-    earlier, key = None, 0
-    if law is None and isinstance(again, Again):
-        earlier, key = again.evaluator.earlier, id(again.node)  # its graph is kept, so its id stays its own
+    earlier, key = (again.earlier, again.key) if law is None and isinstance(again, (Again, Chain)) else (None, 0)
     if earlier is not None and _is_explained(doubtful, earlier, key):
         return
     try:

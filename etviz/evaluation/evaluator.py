@@ -82,6 +82,14 @@ class Again:
     perturbed: Any = None
     shown: Sequence[Any] = ()
 
+    @property
+    def earlier(self) -> Multiples[tuple[int, int]] | None:
+        return self.evaluator.earlier
+
+    @property
+    def key(self) -> int:
+        return id(self.node)  # its graph is kept, so its id stays its own
+
     def __call__(self, rounding: Perturbation | None) -> Any:
         return self.evaluator.again(self.graph, self.node, self.args, self.kwargs, rounding)
 
@@ -382,7 +390,7 @@ class Evaluator(GraphInterpreter):
         before = tuple({member.name: member for chain in chains.values() for member in chain.nodes}.values())
         others = cache(partial(self._perturbed, graph, node, value.local, given, chains))
         plain = self._plain(graph, node, scope) if chains else None
-        value.chain = Chain(before, others, plain=plain)
+        value.chain = Chain(before, others, plain=plain, earlier=self.earlier, key=id(node))
         if not _is_logged(node, value):
             logged = tuple(logged is not None for logged in value.runtime or ())
             scope.chains[node.name] = Chain((*before, node) if missing else before, others, logged, plain)
