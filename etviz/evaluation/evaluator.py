@@ -101,7 +101,7 @@ class Evaluator(GraphInterpreter):
     `perturbed_state` hold mutable buffers that differ from the reference's. `turns` has other methods' calls. `known`
     has values of the next run that `etviz.evaluation.series.Series` evaluated ahead. `lanes_inside` evaluate delegates,
     by the id of their graph, which they keep. `shown_before` has the differences of delegates by name that were
-    measured on the same inputs and need not be measured again. `noises` receives those of introduced gaps, or has them.
+    measured on the same inputs. `noises` receives those of introduced gaps, or has them.
     """
 
     def __init__(

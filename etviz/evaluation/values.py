@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from etviz.graph.ir import Node
 
 if TYPE_CHECKING:
-    from etviz.evaluation.earlier import Multiples
     from etviz.tensors.metrics import Noise
 
 Logged = Callable[..., "list[Any] | None"]
@@ -50,14 +49,14 @@ class Chain:
 
     `nodes` lack values, in program order; `others` gives the value with each rounding of them, nothing if they fail.
     `logged` tells which of several outputs were logged. `plain` is the value without the grids that they choose.
-    `earlier` has the noise of earlier executions by `key` and output.
+    `earlier` (`Multiples`) has known noise by `key`.
     """
 
     nodes: tuple[Node, ...]
     others: Callable[[], tuple[Any, ...]]
     logged: tuple[bool, ...] = ()
     plain: Any = None
-    earlier: Multiples[tuple[int, int]] | None = None
+    earlier: Any = None
     key: int = 0
 
     def has_logged(self, output: int) -> bool:

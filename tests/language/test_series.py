@@ -81,7 +81,6 @@ def test_operators_are_evaluated_together(shelf: Shelf) -> None:
 
 
 def test_a_row_s_tensors_have_its_numbers(shelf: Shelf) -> None:
-    """Values that were not kept are evaluated again as they were compared: several calls at once."""
     tables = load(made(shelf, "plain"), "exact", inputs=calls_of(STEPS)).analysis.tables
     assert tables.recall is not None
     for gap in tables.gaps:

@@ -45,7 +45,7 @@ Fresh = Callable[[], Evaluator]
 
 
 Hook = Callable[["torch.Tensor"], Any]
-"""Takes a value while the graph is evaluated, and returns what to keep of it."""
+"""Takes an evaluated value, and returns what to keep."""
 
 
 @dataclass(slots=True)
@@ -204,7 +204,7 @@ class Stages:
         return fresh | {**kept, LOWERED: replay.fresh}
 
     def evaluate(self, name: str, file: SpillFile, runs: Sequence[int], *, measured: bool = True) -> list[Stage]:
-        """A stage that can't be evaluated has the reason as its `problem`; its noise is known if `measured`."""
+        """A stage that can't be evaluated has the reason as its `problem`."""
         try:
             form = self.lowered if name == LOWERED else ProgramForm.of(self.makers[name]())
             readings = {key: operator for operator, key in self.readings(name, form).items()}
