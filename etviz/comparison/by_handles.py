@@ -16,7 +16,7 @@ from etviz.comparison.judging import judge_introduced
 from etviz.comparison.measurement import add_gap, add_introduced, as_tensor
 from etviz.comparison.undetermined import is_ill_defined, may_be_ill_defined
 from etviz.evaluation import dynamic_quantization as dynamic
-from etviz.evaluation.evaluator import Evaluator
+from etviz.evaluation.evaluator import Again, Evaluator
 from etviz.evaluation.operator_rules import UNSET
 from etviz.evaluation.replay import logged_outputs
 from etviz.evaluation.values import Value, flat_values
@@ -221,7 +221,7 @@ class _GroupedExecution:
             local = next(iter(flat_values(results[gap.output])), None)
             if reason := add_introduced(self._result, gap, local, scales[gap.output]):
                 gap.introduced_problem = f"{_UNKNOWN}{reason}"
-        again = partial(self._evaluator.call_again, cut.graph, args)
+        again = Again(self._evaluator, cut.outer, cut.outer.nodes[0], args, {})
         plain = [next(iter(flat_values(result)), None) for result in results]
         once = self._evaluator.rounds_once(cut.graph)
         law, least = (partial(sizing.noise, plain), None) if once else (None, partial(sizing.of_output, plain))

@@ -60,8 +60,8 @@ def judge_introduced(
             doubtful = [gap for gap in doubtful if not _bounded(gap, least(gap.output))]
     if not doubtful:
         return
-    earlier = again.evaluator.earlier if law is None and isinstance(again, Again) else None
-    if earlier is not None and _is_explained(doubtful, earlier):
+    earlier, key = (again.earlier, again.key) if law is None and isinstance(again, (Again, Chain)) else (None, 0)
+    if earlier is not None and _is_explained(doubtful, earlier, key):
         return
     try:
         if law is not None:
@@ -82,12 +82,12 @@ def judge_introduced(
         if note and noises:
             gap.add_note(note)
             if earlier is not None:
-                earlier.add((gap.instruction, gap.output), noise, _least(gap))
+                earlier.add((key, gap.output), noise, _least(gap))
 
 
-def _is_explained(gaps: Sequence[Gap], earlier: Multiples[tuple[int, int]]) -> bool:
+def _is_explained(gaps: Sequence[Gap], earlier: Multiples[tuple[int, int]], key: int) -> bool:
     for gap in gaps:
-        gap.set_introduced_noise(earlier.noise((gap.instruction, gap.output), _least(gap)))
+        gap.set_introduced_noise(earlier.noise((key, gap.output), _least(gap)))
     explained = not any(math.isnan(gap.introduced_noise) or gap.is_suspicious(introduced=True) for gap in gaps)
     for gap in gaps if explained else ():
         gap.add_note(_EARLIER)

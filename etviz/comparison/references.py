@@ -9,6 +9,7 @@ import torch
 
 from etviz.errors import ExecutionError
 from etviz.evaluation.replay import Replay, question
+from etviz.evaluation.series import Series
 from etviz.evaluation.spill import SpillFile
 from etviz.evaluation.values import flat_values
 
@@ -44,14 +45,17 @@ class References:
 @question
 def reference_values(replay: Replay) -> dict[tuple[int, int, int], torch.Tensor]:
     tensors: dict[tuple[int, int, int], torch.Tensor] = {}
-    evaluator = replay.fresh()
+    evaluator, inputs = replay.fresh(), [execution.inputs for execution in replay.executions]
+    series = Series(evaluator)
     with SpillFile() as file:
-        for run, execution in enumerate(replay.executions):
+        for run, given in enumerate(inputs):
 
             def keep(node: Node, value: Value, run: int = run) -> None:
                 for output, computed in enumerate(flat_values(value.reference) if node.instruction >= 0 else ()):
                     if isinstance(computed, torch.Tensor):
                         tensors[run, node.instruction, output] = file.put(computed)
 
-            evaluator.run(execution.inputs, keep)
+            series.look_ahead(run, inputs[run:])
+            evaluator.known = series.known(run, given)
+            evaluator.run(given, keep)
     return tensors

@@ -82,6 +82,14 @@ class Again:
     perturbed: Any = None
     shown: Sequence[Any] = ()
 
+    @property
+    def earlier(self) -> Multiples[tuple[int, int]] | None:
+        return self.evaluator.earlier
+
+    @property
+    def key(self) -> int:
+        return id(self.node)  # its graph is kept, so its id stays its own
+
     def __call__(self, rounding: Perturbation | None) -> Any:
         return self.evaluator.again(self.graph, self.node, self.args, self.kwargs, rounding)
 
@@ -93,7 +101,7 @@ class Evaluator(GraphInterpreter):
     `perturbed_state` hold mutable buffers that differ from the reference's. `turns` has other methods' calls. `known`
     has values of the next run that `etviz.evaluation.series.Series` evaluated ahead. `lanes_inside` evaluate delegates,
     by the id of their graph, which they keep. `shown_before` has the differences of delegates by name that were
-    measured on the same inputs and need not be measured again. `noises` receives those of introduced gaps, or has them.
+    measured on the same inputs. `noises` receives those of introduced gaps, or has them.
     """
 
     def __init__(
@@ -382,7 +390,7 @@ class Evaluator(GraphInterpreter):
         before = tuple({member.name: member for chain in chains.values() for member in chain.nodes}.values())
         others = cache(partial(self._perturbed, graph, node, value.local, given, chains))
         plain = self._plain(graph, node, scope) if chains else None
-        value.chain = Chain(before, others, plain=plain)
+        value.chain = Chain(before, others, plain=plain, earlier=self.earlier, key=id(node))
         if not _is_logged(node, value):
             logged = tuple(logged is not None for logged in value.runtime or ())
             scope.chains[node.name] = Chain((*before, node) if missing else before, others, logged, plain)

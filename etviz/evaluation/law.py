@@ -814,7 +814,8 @@ def _independent(value: torch.Tensor, squares: torch.Tensor) -> float:
     for count in (_FIRST, None):
         part = sizes[:count].double()
         keys = values[:count].double() + part * math.pi
-        if bool((np.diff(np.sort(keys.detach().numpy())) > 0).all()):
+        ordered = np.sort(keys.detach().numpy())
+        if (ordered[1:] > ordered[:-1]).all():
             return plain
         _, groups = torch.unique(torch.nan_to_num(keys), return_inverse=True)
         grouped = independent(torch.zeros_like(part).scatter_add_(0, groups, part))

@@ -49,12 +49,15 @@ class Chain:
 
     `nodes` lack values, in program order; `others` gives the value with each rounding of them, nothing if they fail.
     `logged` tells which of several outputs were logged. `plain` is the value without the grids that they choose.
+    `earlier` (`Multiples`) has known noise by `key`.
     """
 
     nodes: tuple[Node, ...]
     others: Callable[[], tuple[Any, ...]]
     logged: tuple[bool, ...] = ()
     plain: Any = None
+    earlier: Any = None
+    key: int = 0
 
     def has_logged(self, output: int) -> bool:
         return output < len(self.logged) and self.logged[output]

@@ -239,7 +239,7 @@ class Cut:
     """The part of the edge graph that gives the values of a match.
 
     `graph` takes outside values in the order of `reads`; the group's operators read `direct` themselves.
-    `instructions`, ascending, are all that their operators may belong to.
+    `instructions`, ascending, are all that their operators may belong to. `outer` calls `graph`.
     """
 
     match: HandleMatch
@@ -248,6 +248,7 @@ class Cut:
     direct: frozenset[str]
     groups: tuple[Group, ...]
     instructions: tuple[int, ...]
+    outer: Graph
 
     @property
     def together(self) -> str:
@@ -282,6 +283,7 @@ class HandleGroups:
         self._weights = {placeholder.name for placeholder in edge.inputs if placeholder.kind == "constant"}
         self._claimed = {name: group for group in groups for op in group.operators for name in self._names(op)}
         self._free = self._taken_along()
+        self._wider: dict[tuple[int, ...], Cut | None] = {}
         cuts = (self._cut(match, (match.group,)) for match in self.matches)
         self.cuts = {cut.match.instruction: cut for cut in cuts if cut is not None}
         self.inputs = {kind: {item.name for item in edge.inputs if item.kind == kind} for kind in ("user", "buffer")}
@@ -330,7 +332,10 @@ class HandleGroups:
         groups = (*cut.groups, *(group for key, group in added.items() if key not in set(map(id, cut.groups))))
         if len(groups) == len(cut.groups) or sum(len(group.operators) for group in groups) > _MOST_TOGETHER:
             return None
-        return self._cut(cut.match, groups)
+        key = cut.match.instruction, *map(id, groups)
+        if key not in self._wider:
+            self._wider[key] = self._cut(cut.match, groups)
+        return self._wider[key]
 
     def _cut(self, match: HandleMatch, groups: tuple[Group, ...]) -> Cut | None:
         grouped = {name for group in groups for op in group.operators if not op.subgraphs for name in self._names(op)}
@@ -346,7 +351,9 @@ class HandleGroups:
         graph.backend_id = self._backends[match.instruction]
         executors = (group.executors.get(node.name, ()) for node in inner for group in groups)
         instructions = sorted({match.instruction}.union(*executors))
-        return Cut(match, graph, tuple(given), direct, groups, tuple(instructions))
+        call = Node(graph.name, "delegate", subgraphs=(graph.name,))
+        outer = Graph(graph.name, nodes=[call], subgraphs={graph.name: graph})
+        return Cut(match, graph, tuple(given), direct, groups, tuple(instructions), outer)
 
     def _back(self, names: Sequence[str], grouped: set[str]) -> tuple[list[Node], set[str]]:
         needed: set[str] = set()

@@ -12,6 +12,7 @@ import torch
 
 from etviz.comparison.exact import compare_exact
 from etviz.comparison.gap import TOGETHER
+from etviz.comparison.measurement import measure
 from etviz.errors import PairingError
 from etviz.evaluation.dynamic_quantization import is_dynamic, without_quantization
 from etviz.evaluation.evaluator import Evaluator
@@ -77,6 +78,15 @@ def test_operators_are_evaluated_together(shelf: Shelf) -> None:
     assert len(list(series.run(calls(CALLS)))) == CALLS
     apart = sorted(node.target for node in series.apart())
     assert set(apart) == {"aten._local_scalar_dense.default", "llama.custom_sdpa.default"}
+
+
+def test_a_row_s_tensors_have_its_numbers(shelf: Shelf) -> None:
+    tables = load(made(shelf, "plain"), "exact", inputs=calls_of(STEPS)).analysis.tables
+    assert tables.recall is not None
+    for gap in tables.gaps:
+        reference = tables.recall.reference(gap)
+        assert reference is not None
+        assert measure(reference, gap.runtime, gap.scale)[0] == gap.total
 
 
 @pytest.mark.parametrize("name", ["plain", "custom"])

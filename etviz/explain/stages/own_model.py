@@ -100,16 +100,17 @@ def _names(engine: Stages, form: ProgramForm) -> dict[Key, str]:
     run = min(1, len(engine.replay.executions) - 1)
     stages = QUANTIZED if QUANTIZED in engine.makers else EXPORTED, LOWERED
     with SpillFile() as file:
-        before, after = (engine.evaluate(name, file, [run])[0] for name in stages)
-    for stage in (before, after):
-        if stage.problem:
-            raise StageError(f"the stage {stage.name} can't be evaluated: {stage.problem}")
-    return {
-        key: name
-        for name, key in engine.readings(stages[0], form).items()
-        if {name} <= before.values.keys() & after.values.keys()
-        and agree(before.values[name], after.values[name], after.noise.get(name, NAN))
-    }
+        before, after = (engine.evaluate(name, file, [run], measured=False)[0] for name in stages)
+        for stage in (before, after):
+            if stage.problem:
+                raise StageError(f"the stage {stage.name} can't be evaluated: {stage.problem}")
+        keys = engine.readings(stages[0], form)
+        both = before.values.keys() & after.values.keys()
+        pairs = {name: (before.values[name], after.values[name]) for name in keys if name in both}
+        apart = [name for name, pair in pairs.items() if not agree(*pair, NAN)]
+        noise = engine.evaluate(LOWERED, file, [run])[0].noise if apart else {}
+        apart = [name for name in apart if not agree(*pairs[name], noise.get(name, NAN))]
+    return {key: name for name, key in keys.items() if name in pairs and name not in apart}
 
 
 def _constants(form: ProgramForm, digests: Mapping[str, tuple[str, str]]) -> dict[str, str]:

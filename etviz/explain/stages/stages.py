@@ -45,7 +45,7 @@ Fresh = Callable[[], Evaluator]
 
 
 Hook = Callable[["torch.Tensor"], Any]
-"""Takes a value while the graph is evaluated, and returns what to keep of it."""
+"""Takes an evaluated value, and returns what to keep."""
 
 
 @dataclass(slots=True)
@@ -203,13 +203,17 @@ class Stages:
             kept = {QUANTIZED: kept.pop(EXPORTED), **kept}
         return fresh | {**kept, LOWERED: replay.fresh}
 
-    def evaluate(self, name: str, file: SpillFile, runs: Sequence[int]) -> list[Stage]:
+    def evaluate(self, name: str, file: SpillFile, runs: Sequence[int], *, measured: bool = True) -> list[Stage]:
         """A stage that can't be evaluated has the reason as its `problem`."""
         try:
             form = self.lowered if name == LOWERED else ProgramForm.of(self.makers[name]())
             readings = {key: operator for operator, key in self.readings(name, form).items()}
-            given = self._inputs[: max(runs, default=-1) + 1]
-            taken, noise, output_noise = form.measured(given, dict.fromkeys(readings, file.put), runs)
+            given, hooks = self._inputs[: max(runs, default=-1) + 1], dict.fromkeys(readings, file.put)
+            if measured:
+                taken, noise, output_noise = form.measured(given, hooks, runs)
+            else:
+                taken = form.evaluate(given, lambda run: hooks, runs)
+                noise, output_noise = {run: {} for run in runs}, [[] for _ in given]
         except FileChangedError:
             raise
         except EtvizError as error:

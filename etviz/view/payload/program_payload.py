@@ -188,7 +188,7 @@ def _column(column: Column, rows: pd.DataFrame, buffers: MessageBuffers) -> dict
         if names[0] in rows:
             about["limits"] = [buffers.add(rows[name].to_numpy(float), "float64") for name in names]
         return about | {"values": buffers.add(pd.to_numeric(series, errors="coerce").to_numpy(float), "float64")}
-    codes, dictionary = encode([_text(value) for value in series])
+    codes, dictionary = encode([_text(value) for value in series.to_numpy(object)])
     return about | {"values": buffers.add(codes, "int32"), "dictionary": dictionary}
 
 
