@@ -158,7 +158,7 @@ class GraphInterpreter(ABC):
         return known
 
     def arguments(self, env: Environment, node: Node) -> tuple[list[Any], dict[str, Any]]:
-        """Its weights are read once for all environments in which it is evaluated before another node reads weights."""
+        """Its weights are read once, until another node reads weights."""
         _, args, kwargs, _ = self.forms(node)
         self._reading = node
         return args.fill(env, self._read_once), kwargs.fill(env, self._read_once) if node.kwargs else {}
