@@ -177,7 +177,7 @@ class Evaluator(GraphInterpreter):
             self.end_perturbed_lanes(perturbed, outputs)
         self.state |= {key: outputs[at] for at, key in self._exchange.gives.items()}
         self.state[TURN] = self.state.get(TURN, 0) + 1
-        self._reading, self._read = None, {}
+        self.forget_weights()
         return outputs
 
     def _begin(self, turn: Turn, *, with_log: bool) -> None:
@@ -196,6 +196,7 @@ class Evaluator(GraphInterpreter):
             vars(other).pop(name, None)
         other.graph, other.constants = call.evaluator.graph, call.evaluator.constants
         other.prepared, other.roundings = call.evaluator.prepared, ()
+        other.forget_weights()
         other._unpacked = other.prepared.unpacked
         other.turns = {0: Turn(exchange=call.exchange)}
         other.states = (

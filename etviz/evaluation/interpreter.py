@@ -96,7 +96,7 @@ class GraphInterpreter(ABC):
         self.prepared = prepared or Prepared()
         self._unpacked = self.prepared.unpacked
         self._reading: Node | None = None
-        self._read: dict[str, torch.Tensor] = {}
+        self.forget_weights()
 
     @abstractmethod
     def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any: ...
@@ -158,14 +158,19 @@ class GraphInterpreter(ABC):
         return known
 
     def arguments(self, env: Environment, node: Node) -> tuple[list[Any], dict[str, Any]]:
-        """Its weights are read once for all environments in which the node is evaluated next."""
+        """Its weights are read once, until another node reads weights."""
         _, args, kwargs, _ = self.forms(node)
-        if self._reading is not node:
-            self._reading, self._read = node, {}
+        self._reading = node
         return args.fill(env, self._read_once), kwargs.fill(env, self._read_once) if node.kwargs else {}
+
+    def forget_weights(self) -> None:
+        self._reader: Node | None = None
+        self._read: dict[str, torch.Tensor] = {}
 
     def _read_once(self, target: str) -> torch.Tensor:
         if target not in self._read:
+            if self._reader is not self._reading:
+                self._reader, self._read = self._reading, {}
             self._read[target] = self._kept(target)
         return self._read[target]
 

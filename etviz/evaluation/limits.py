@@ -107,7 +107,7 @@ def _checked(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Cal
         function = resolve(target)
         if isinstance(function, Operator):
             function.check(args, kwargs)
-            function = function.function
+            function = function.overload
         if key is not None:
             if len(_KNOWN) >= _MOST_KNOWN:
                 _KNOWN.clear()

@@ -55,6 +55,7 @@ from etviz.graph.ir import CONTROL, Graph, Node, Ref
 from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_dequantize, is_quantize
 from etviz.graph.uses import is_stateful, item_of
 from etviz.native import pair_squares
+from etviz.tensors.blocks import equal
 from etviz.tensors.digest import octets
 from etviz.tensors.metrics import MEASURED, NAN, THRESHOLD, Noise
 from etviz.upstream.libraries import is_users
@@ -292,7 +293,7 @@ def steps(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def _squares(perturbed: torch.Tensor, value: torch.Tensor) -> tuple[float, float] | None:
-    if perturbed is value or (not value.is_floating_point() and torch.equal(perturbed, value)):
+    if perturbed is value or (not value.is_floating_point() and equal(perturbed, value)):
         return 0.0, 0.0
     if value.numel() < ENOUGH or any(tensor.dtype != torch.float32 for tensor in (perturbed, value)):
         return None

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from etviz.artifacts.record.weights import Aligned
 from etviz.errors import PairingError
 from etviz.evaluation import affine
 from etviz.evaluation.language_kernels import LanguageFunction
@@ -75,7 +74,6 @@ def _copy_to_device(self: torch.Tensor) -> torch.Tensor:
     return self.clone()
 
 
-_KEEPS_ORDER: Final = (None, torch.preserve_format, torch.contiguous_format)
 _DEVICE_COPIES: Final = ("et_copy._h2d_copy.default", "et_copy._d2h_copy.default")
 # Upstream registers these two in a module whose import reads a large YAML file, which takes seconds.
 _DIM_ORDER: Final[dict[str, Callable[..., Any]]] = {
@@ -111,7 +109,6 @@ class Operator:
         self.schema = schema_of(overload)
         self.names = tuple(argument.name for argument in self.schema.arguments)
         self._target, self.overload = target, overload
-        self.function = _without_copy(target, overload)
         ends = ("start", "end") if ".slice" in target else ()
         self._takes = tuple(
             _is_end if argument.name in ends else _taker(argument.real_type, argument.N, argument.name)
@@ -125,7 +122,7 @@ class Operator:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         self.check(args, kwargs)
-        return self.function(*args, **kwargs)
+        return self.overload(*args, **kwargs)
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         if len(args) > self._positional:
@@ -382,43 +379,6 @@ def _giving_what_it_writes(overload: Any) -> Callable[..., Any]:
 
     call._schema = schema  # pyright: ignore[reportFunctionMemberAccess]
     return call
-
-
-def _without_copy(target: str, overload: Callable[..., Any]) -> Callable[..., Any]:
-    """A copy of all elements in their order as a view, at the strides and an alignment that the copy has."""
-    view = _view_of(target)
-    if view is None:
-        return overload
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        x: Any = args[0] if args else kwargs.get("self")
-        if not (_lies_as_new(x) and kwargs.get("memory_format") in _KEEPS_ORDER):
-            return overload(*args, **kwargs)
-        value = view(*args, **kwargs)
-        plain = value.is_contiguous() and (value.numel(), value.dtype) == (x.numel(), x.dtype)
-        return value.view(-1).view(value.shape) if plain else overload(*args, **kwargs)
-
-    return call
-
-
-def _view_of(target: str) -> Callable[..., Any] | None:
-    if target == "aten.clone.default":
-        return lambda self, **_: self
-    if not (target.startswith("aten.") and "_copy." in target) or target.endswith(".out"):
-        return None
-    try:
-        view = operator_of(target.replace("_copy.", "."))
-    except AttributeError:
-        return None
-    return view if [str(a.type) for a in schema_of(view).returns] == ["Tensor"] else None
-
-
-def _lies_as_new(x: Any) -> bool:
-    try:
-        plain = x.numel() > 0 and x.is_contiguous() and not x.requires_grad
-        return plain and x.data_ptr() % Aligned.BOUNDARY == 0
-    except (AttributeError, RuntimeError):  # no tensor, or one with a further axis
-        return False
 
 
 def is_composed(target: str) -> bool:

@@ -40,7 +40,6 @@ static int errors_of_sums(const double *terms, int64_t rows, int64_t count, int 
     for (int64_t row = 0; row < rows; row++, terms += count) {
         memset(table, 0, (size_t)places * sizeof *table);
         double sum = 0, drift = 0, step = 0, per_step = 0;
-        int64_t last = INT64_MIN;
         for (int64_t i = 0; i < count; i++) {
             double error = terms[i];
             uint64_t key;
@@ -48,11 +47,8 @@ static int errors_of_sums(const double *terms, int64_t rows, int64_t count, int 
             if (unit > 0) {
                 sum += terms[i];
                 int64_t e = exponent(sum);
-                if (e != last) {
-                    step = unit * power(e - 1);
-                    per_step = power(1 - e) / unit;
-                    last = e;
-                }
+                step = unit * power(e - 1);
+                per_step = power(1 - e) / unit;
                 double steps = terms[i] * per_step;
                 if (sum != 0) drift += (rint(steps) - steps) * step;
                 key ^= (uint64_t)e;

@@ -15,10 +15,10 @@ typedef struct {
     uint32_t max_ulp;
 } pair_sums;
 
-static inline int32_t is_infinite(const float *x) {
-    int32_t u;
-    memcpy(&u, x, 4);
-    return (u & 0x7f800000) == 0x7f800000;
+static inline int is_infinite(double x) {
+    int64_t u;
+    memcpy(&u, &x, 8);
+    return (u & 0x7ff0000000000000) == 0x7ff0000000000000;
 }
 
 /* Adds one block; returns 0 if an element of it is not finite. */
@@ -27,7 +27,6 @@ static int add_block(const float *restrict r, const float *restrict q, int64_t n
                      pair_sums *restrict out) {
     double dd = 0, rr = 0, qq = 0, rq = 0, ad = 0, max_d = 0, max_r = 0;
     int64_t close = 0;
-    int32_t infinite = 0;
     uint32_t max_ulp = 0;
     for (int64_t i = 0; i < n; i++) {
         double a = r[i], b = q[i], d = b - a;
@@ -40,19 +39,16 @@ static int add_block(const float *restrict r, const float *restrict q, int64_t n
         max_d = x > max_d ? x : max_d;
         max_r = y > max_r ? y : max_r;
         close += x <= atol + rtol * y;
-    }
-    for (int64_t i = 0; i < n; i++) {
         int32_t u, v;
         memcpy(&u, r + i, 4);
         memcpy(&v, q + i, 4);
-        infinite |= is_infinite(r + i) | is_infinite(q + i);
         /* The bits of floats of one sign are in the order of the numbers; those of negative ones run backwards. */
-        u = u < 0 ? -(u & 0x7fffffff) : u;
-        v = v < 0 ? -(v & 0x7fffffff) : v;
-        uint32_t steps = u > v ? (uint32_t)u - (uint32_t)v : (uint32_t)v - (uint32_t)u;
+        u = (u ^ (u >> 31 & 0x7fffffff)) - (u >> 31);
+        v = (v ^ (v >> 31 & 0x7fffffff)) - (v >> 31);
+        uint32_t steps = (uint32_t)(u > v ? u : v) - (uint32_t)(u > v ? v : u);
         max_ulp = steps > max_ulp ? steps : max_ulp;
     }
-    if (infinite) return 0;
+    if (is_infinite(rr + qq)) return 0;
     out->dd += dd;
     out->rr += rr;
     out->qq += qq;
@@ -76,16 +72,14 @@ EXPORTED int etviz_sums_f32(const float *r, const float *q, int64_t n, double rt
 EACH_TARGET
 static int add_squares(const float *restrict r, const float *restrict q, int64_t n, double *restrict out) {
     double dd = 0, rr = 0;
-    int32_t infinite = 0;
     for (int64_t i = 0; i < n; i++) {
         double a = r[i], d = q[i] - a;
         dd += d * d;
         rr += a * a;
     }
-    for (int64_t i = 0; i < n; i++) infinite |= is_infinite(r + i) | is_infinite(q + i);
     out[0] += dd;
     out[1] += rr;
-    return !infinite;
+    return !is_infinite(dd + rr);
 }
 
 /* Sums of the squares of q - r and of r; returns 0, with `out` unfinished, if an element is not finite. */

@@ -21,6 +21,12 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
+def equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.dtype == other.dtype == torch.bool:  # in a tenth of torch's time
+        return np.array_equal(one.numpy(), other.numpy())
+    return torch.equal(one, other)
+
+
 def check_pair(reference: torch.Tensor, runtime: torch.Tensor) -> None:
     if reference.shape != runtime.shape:
         raise UsageError(

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from etviz.native import pair_sums
-from etviz.tensors.blocks import BLOCK, Floats, class_counts, dot, dtype_name, flat, floats, is_small, pairs
+from etviz.tensors.blocks import BLOCK, Floats, class_counts, dot, dtype_name, equal, flat, floats, is_small, pairs
 from etviz.tensors.metrics import NAN, TOLERANCES, Sums
 
 _ROW: Final = 1 << 13
@@ -38,7 +38,7 @@ def sums_of(reference: torch.Tensor, runtime: torch.Tensor, scale: float | None 
     rtol, atol = TOLERANCES.get(dtype_name(runtime.dtype), (0.0, 0.0))
     if scale is not None:
         atol = max(atol, 1.0001 * abs(scale))
-    sums = _compiled(reference, runtime, rtol, atol)
+    sums = _compiled(reference, runtime, rtol, atol) or _of_equal_flags(reference, runtime)
     if sums is None:
         with np.errstate(invalid="ignore", over="ignore"):
             sums = _Pass(reference, runtime, rtol, atol).gather()
@@ -61,6 +61,15 @@ def _compiled(reference: torch.Tensor, runtime: torch.Tensor, rtol: float, atol:
         return None
     sums = Sums(count, count, raw.dd, raw.ad, raw.max_d, raw.rr, raw.qq, raw.rq, raw.max_r, raw.close)
     sums.max_ulp, sums.classes = float(raw.max_ulp), ((count, 0, 0, 0), *_NONE)
+    return sums
+
+
+def _of_equal_flags(reference: torch.Tensor, runtime: torch.Tensor) -> Sums | None:
+    if not (reference.dtype == runtime.dtype == torch.bool and equal(reference, runtime)):
+        return None
+    count, ones = runtime.numel(), float(np.count_nonzero(runtime.numpy()))
+    sums = Sums(count, count, 0.0, 0.0, 0.0, ones, ones, ones, float(ones > 0), count)
+    sums.max_ulp, sums.classes = NAN, ((count, 0, 0, 0), *_NONE)
     return sums
 
 

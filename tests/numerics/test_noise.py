@@ -686,6 +686,35 @@ def in_a_delegate(inner: Graph, *names: str) -> Graph:
     return graph
 
 
+def test_a_delegate_and_its_replay_read_a_weight_once() -> None:
+    x, meta = normal(4, 64), (Meta("float32", (4, 64), None),)
+    inner = Graph("inner", [Input("x", "user", "x", meta[0]), Input("w", "parameter", "w", None)])
+    inner.nodes = [
+        Node("act", "aten.relu.default", (Ref("x"),)),
+        Node("product", "aten.linear.default", (Ref("act"), Ref("w"))),
+    ]
+    graph = in_a_delegate(inner, "product")
+    graph.nodes = [
+        Node("before", "aten.relu.default", (Ref("x"),), instruction=0, outputs=meta),
+        replace(graph.nodes[0], args=(Ref("before"),), instruction=1, outputs=meta),
+    ]
+    graph.outputs = []
+    reads = list[str]()
+
+    class Counted(dict[str, Tensor]):
+        def __getitem__(self, name: str) -> Tensor:
+            reads.append(name)
+            return super().__getitem__(name)
+
+    weights, found = Counted(w=normal(64, 64)), dict[str, Value]()
+    logged = {"before": [x + 1]}
+    evaluator = Evaluator(graph, weights)
+    evaluator.run([x], lambda node, value: found.update({node.name: value}), lambda node: logged.get(node.name))
+    assert reads == ["w"]
+    wanted = torch.nn.functional.linear(torch.relu(x + 1), dict.__getitem__(weights, "w"))
+    assert torch.equal(found["call"].local[0], wanted)
+
+
 def block(computed: bool) -> tuple[Graph, dict[str, Tensor]]:
     """A linear layer, a function, another layer, and its result added to what came in, or to what is computed of it."""
     inner = Graph("inner", [Input("x", "user", "x", Meta("float32", (30, 64), None))])

@@ -27,6 +27,7 @@ from etviz.explain.attribution.wide_constants import widen
 from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node, Ref, refs
 from etviz.graph.loops import body_of
 from etviz.graph.uses import item_of
+from etviz.tensors.blocks import equal
 from etviz.tensors.finite import has_nonfinite, largest_of
 
 NEAR: Final = 1e-4
@@ -378,7 +379,7 @@ class Linearizer:
         contribution = self._contribution(node.instruction, output)
         if not isinstance(local, torch.Tensor) or local.shape != value.shape:
             contribution.problem = problem or "its shape on the runtime's inputs differs"
-        elif torch.equal(value, local):
+        elif equal(value, local):
             value = local
         else:
             contribution.measure(value, local)
@@ -466,7 +467,7 @@ def _passing(computed: NodeValues) -> list[bool]:
         return [True] * len(references)
     middles = flat_values(computed.middle)
     return [
-        getattr(m, "requires_grad", False) or not same(a, b, torch.equal)
+        getattr(m, "requires_grad", False) or not same(a, b, equal)
         for a, b, m in zip(references, locals_, middles, strict=True)
     ]
 

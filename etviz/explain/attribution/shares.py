@@ -17,6 +17,7 @@ from typing import Any, Final
 import torch
 
 from etviz.artifacts.buffers import give_back
+from etviz.artifacts.files import collection_paused
 from etviz.errors import PairingError, UsageError
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.interludes import Turn
@@ -87,7 +88,7 @@ def attribute(
     `UsageError` if the output does not exist, or the loss is no differentiable scalar.
     """
     evaluator = replay.fresh()
-    with threads_for(evaluator.graph):
+    with threads_for(evaluator.graph), collection_paused():
         return _attribute(replay, evaluator, run, output, loss, progress)
 
 
