@@ -122,6 +122,46 @@ def test_one_of_several_results_is_overwritten() -> None:
     assert first["reference_ops"] == "mul"
 
 
+class Best(nn.Module):
+    """Reads both results of an operator, the first of them with a factor or without one."""
+
+    def __init__(self, factor: float = 0.0) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        best, at = torch.topk(x, 3)
+        return torch.exp(best * self.factor if self.factor else best) + at
+
+
+def test_an_operator_between_one_of_several_results_and_its_reader_is_named() -> None:
+    run = etviz.debug(Best(1.1), (torch.randn(5, 8, generator=torch.Generator().manual_seed(0)),))
+    first = run.against(Best()).first_divergence
+    assert first is not None
+    assert first["reference_ops"] == "mul"
+
+
+class Scaled(nn.Module):
+    """Keeps scales that begin with ones, which the runtime begins with zeros: upstream leaves them out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scales", torch.ones(4))
+        self.register_buffer("values", torch.zeros(4))
+
+    def forward(self, x: Tensor, at: Tensor) -> Tensor:
+        self.scales[at] = x.abs()
+        self.values[at] = x.sign()
+        return (self.scales + 0.0) * self.values
+
+
+def test_a_state_begins_as_the_runtime_begins_it() -> None:
+    calls = [(torch.tensor([0.5 + at]), torch.tensor([at])) for at in range(2)]
+    found = etviz.debug(Scaled(), calls).against(Scaled())
+    assert found.outputs["matches"].all()
+    assert found.first_divergence is None
+
+
 class Attending(nn.Module):
     """Attention in one operator or in several, with or without a rotation of the queries' halves."""
 

@@ -33,7 +33,7 @@ from etviz.explain.stages.ladder import agree
 from etviz.explain.stages.stages import EXPORTED, LOWERED, NO_PARTNER, QUANTIZED, ProgramForm, Stage, StageError, Stages
 from etviz.graph.ir import Graph, Node, Ref, renamed
 from etviz.graph.quantize_ops import is_conversion
-from etviz.graph.uses import Key, operators
+from etviz.graph.uses import Key, item_of, operators
 from etviz.tensors.digest import octets
 from etviz.tensors.metrics import NAN
 
@@ -49,7 +49,7 @@ class AlignedModels:
 
     `operators` has the program's operator by name of a node; an operator that only the program has (`added`) is a copy
     in `graph`. `lacking` has what the model does behind a program's operator; `missing` operators only the model has,
-    by target.
+    by target. The runtime begins with zeros in `forgotten` buffers, inputs of `graph` by target.
     """
 
     graph: Graph
@@ -57,6 +57,7 @@ class AlignedModels:
     added: list[str] = field(default_factory=list)
     lacking: dict[str, list[str]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
 
 
 @question
@@ -70,9 +71,13 @@ def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]])
         raise UsageError(
             "the program is quantized and the reference is not: give the quantized model, or see quantization()"
         )
-    alignment = align(program, graph, _constants(form, digests))
+    constants = _constants(form, digests)
+    alignment = align(program, graph, constants)
     names = _names(engine, form)
     taken = AlignedModels(replace(graph, nodes=list(graph.nodes)))
+    known = {item.name: item.target.rpartition("/")[2] for item in program.inputs}
+    zeros = {target.rpartition("/")[2] for target in replay.fresh().runtime_state}
+    taken.forgotten = [item.target for item in graph.inputs if known.get(constants.get(item.name, "")) in zeros]
     ends, right = left_out(alignment), alignment.reference
     for key, partner in alignment.program.partner.items():
         operator = names.get(key, "")
@@ -84,7 +89,8 @@ def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]])
     copies: dict[str, str] = {}
     metas = dict(right.metas)
     for node, source, readers in put_in_between(alignment):
-        reads = copies.get(source[0], source[0])
+        item = next((node.name for node in graph.nodes if item_of(node) == source), source[0])
+        reads = copies.get(source[0], item)
         copies[node.name] = name = f"{node.name}.copy"
         metas[node.name, 0] = metas[source]
         _insert(taken.graph, Node(name, "aten.clone.default", (Ref(reads),), outputs=(metas[source],)), readers)
@@ -218,7 +224,13 @@ class OwnModel:
         numbers = {name: at for at, (name, operator) in enumerate(self.paired.operators.items()) if operator in seen}
         for node in operators(graph.nodes):
             node.instruction = numbers.get(node.name, -1) if len(node.outputs) == 1 else -1
-        fresh = partial(Evaluator, graph, self._constants)
+        zeros = {target: torch.zeros_like(self._constants[target]) for target in self.paired.forgotten}
+
+        def fresh() -> Evaluator:
+            evaluator = Evaluator(graph, self._constants)
+            evaluator.runtime_state |= zeros
+            return evaluator
+
         lanes, comparisons, executions = InLanes(fresh(), measured=True), [], []
         inputs = [execution.inputs for execution in self._replay.executions]
         with SpillFile() as file:
