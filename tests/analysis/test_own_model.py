@@ -144,6 +144,9 @@ def test_an_operator_between_one_of_several_results_and_its_reader_is_named() ->
 class Scaled(nn.Module):
     """Keeps scales that begin with ones, which the runtime begins with zeros: upstream leaves them out."""
 
+    scales: Tensor
+    values: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("scales", torch.ones(4))
