@@ -71,29 +71,27 @@ PYTEST = { $(BIN)/python -m pytest -n logical --maxprocesses 8 -m '$(1)' \
 	|| { test $$? = 1 && $(BIN)/python -m pytest -n 0 -m '$(1)' --last-failed --last-failed-no-failures none --maxfail 1; }; }
 BESIDE = { said=$$($(1) 2>&1) || { echo "$$said"; false; }; }
 IDLE = $(call BESIDE,nice -n 19 $(1))
-TOSA = $(call IDLE,.venv-tosa/bin/python -m pytest -q -p no:cacheprovider -m '$(1)' tests/vendors)
+TOSA = $(call IDLE,.venv-tosa/bin/python -m pytest -q -p no:cacheprovider -m 'not slow' tests/vendors)
 
 # All parts run even when one fails, and pytest's closing line comes last. The front end's tests run beside pytest, as
-# they use one core; its types and the tests of Arm's delegates take what the others leave. These three say something
-# only if they fail.
+# they use one core; its types take what the others leave. Both say something only if they fail.
 # Where Python may not write bytecode, each process would rewrite the asserts of all tests each time.
-test: install chromium .venv-tosa/.etviz-installed ## run the Python, TypeScript and browser tests, on all cores: one of each behaviour
+test: install chromium ## run the Python, TypeScript and browser tests, on all cores: one of each behaviour
 	@failed=; \
 	export PYTHONDONTWRITEBYTECODE=; \
 	$(call BESIDE,npm test --silent) & vitest=$$!; \
 	$(call IDLE,npm run --silent typecheck) & types=$$!; \
-	$(call TOSA,not slow and not matrix) & tosa=$$!; \
 	$(call PYTEST,not hosts and not matrix) || failed="$$failed pytest"; \
 	wait $$vitest || failed="$$failed vitest"; \
 	wait $$types || failed="$$failed typecheck"; \
-	wait $$tosa || failed="$$failed tosa"; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
-# Of what is left out, tests/exhaustive.py says which test stands for it in `make test`. CI runs both.
+# Of what is left out, tests/exhaustive.py says which test stands for it in `make test`; Arm's delegates, whose tests
+# need another environment, have none there. CI runs both.
 test-matrix: install chromium .venv-tosa/.etviz-installed ## run what `make test` leaves out: the same behaviours in all forms
 	@failed=; \
 	export PYTHONDONTWRITEBYTECODE=; \
-	$(call TOSA,matrix and not slow) & tosa=$$!; \
+	$(TOSA) & tosa=$$!; \
 	$(call PYTEST,matrix and not hosts) || failed="$$failed pytest"; \
 	wait $$tosa || failed="$$failed tosa"; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi

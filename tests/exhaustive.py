@@ -187,10 +187,6 @@ KEPT: dict[str, dict[str, tuple[str, ...]]] = {
         "test_answers_do_not_depend_on_what_was_asked_or_changed_before": ("1",),
         "test_answers_after_a_zoom_do_not_depend_on_order": ("digits_int8-members1",),
     },
-    "tests/vendors/test_emulated.py": {
-        "test_a_correct_program_has_no_culprit": ("tosa-int8-cnn",),
-        "test_every_operator_inside_is_compared": ("tosa-int8-cnn",),
-    },
     "tests/zoo/test_found.py": {
         "test_xnnpack_resizes_by_the_ratio_of_the_sizes": ("record",),
         "test_a_number_is_compared_before_it_is_rounded_to_16_bits": ("dtype0",),
@@ -479,13 +475,6 @@ LEFT_OUT: dict[str, dict[str, str]] = {
             "tests/zoo/test_found.py::test_xnnpack_computes_the_tanh_gelu_as_the_erf_form"
         ),
     },
-    "tests/vendors/test_emulated.py": {
-        "test_ethos_u_is_opened_by_the_graph_in_the_record": (
-            "tests/vendors/test_emulated.py::test_a_correct_program_has_no_culprit[tosa-int8-cnn]"
-        ),
-        "test_a_sweep_compares_vendors": "tests/evidence/test_suggestion.py::test_sweep_puts_variants_side_by_side",
-        "test_a_relu_that_the_lowering_drops_is_found": "tests/vendors/test_emulated.py::test_planted_faults_are_named",
-    },
 }
 """By file and test, the one that stands for all forms of it."""
 
@@ -563,8 +552,6 @@ ONLY_THERE = {
     "tests/zoo/test_random_programs.py::test_a_value_between_two_steps_may_be_rounded_to_either": (
         "a program whose value between two steps is followed by a chain of integers"
     ),
-    "tests/vendors/test_emulated.py::test_ethos_u_is_opened_by_the_graph_in_the_record": "operators inside of Ethos-U",
-    "tests/vendors/test_emulated.py::test_a_sweep_compares_vendors": "a sweep whose variants are emulated",
 }
 """Behaviour that only `make test-matrix` checks, by test; the snippets of further pages are executed there, too."""
 
