@@ -148,7 +148,8 @@ def _candidates(paired: Paired, graph: Graph, given: Any) -> list[list[Any]]:
     candidates = paired.artifacts.inputs(given, paired.method, graph)
     if given is not None and 1 < len(candidates) != len(paired.executions):
         text = f"inputs holds {len(candidates)} tuples, the ETDump holds {len(paired.executions)} executions"
-        raise UsageError(f"{text}; {paired.doubt}" if paired.alike else text)
+        advice = f"; {paired.doubt}" if paired.alike else ": give a tuple for each, in the order of the calls"
+        raise UsageError(f"{text}{advice}")
     return candidates
 
 

@@ -60,7 +60,8 @@ def with_calls(paired: Paired, calls: Sequence[Call]) -> tuple[Paired, list[tupl
     artifacts = paired.artifacts
     blocks = [(at, block) for at, block in enumerate(artifacts.dump.blocks) if block.name == "Execute"]
     if len(calls) != len(blocks):
-        raise UsageError(f"inputs names {len(calls)} calls, the ETDump holds {len(blocks)} executions")
+        text = f"inputs names {len(calls)} calls, the ETDump holds {len(blocks)} executions"
+        raise UsageError(f"{text}: name a call for each, in their order")
     named = {name for name, _ in calls}
     if unknown := sorted(named.difference(artifacts.methods)):
         raise UsageError(f"inputs names the method {unknown[0]!r}; the program has {', '.join(artifacts.methods)}")
