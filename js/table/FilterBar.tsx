@@ -1,5 +1,6 @@
 // The bar above the panes: what is searched for, what is left out at first, how many rows are left, columns.
 import type { JSX } from "preact";
+import { useMemo } from "preact/hooks";
 import { readQuery, statusCounts } from "../data/filter";
 import { formatCount } from "../data/format";
 import type { Payload } from "../data/payload";
@@ -15,8 +16,10 @@ import { SearchBox } from "./SearchBox";
 /** Adds what is left out at first to the rows (instructions without a gap, values that nobody reads), or takes it away. */
 function RestSwitch({ payload }: { payload: Payload }): JSX.Element | null {
   const { filter } = useApp().store.traits;
-  const uncompared = statusCounts(payload)["not compared"];
-  const unread = payload.unused.reduce((sum, flag) => sum + flag, 0);
+  const [uncompared, unread] = useMemo(
+    () => [statusCounts(payload)["not compared"], payload.unused.reduce((sum, flag) => sum + flag, 0)],
+    [payload],
+  );
   const { terms } = readQuery(payload, filter.value);
   const shown = terms.some(({ field, value }) => field === "is" && value === "any");
   if (uncompared + unread === 0) return null;

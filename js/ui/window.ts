@@ -9,7 +9,10 @@ export interface DrawnRange {
 /** Before the style sheet is there, a list is as high as its content: never draw all of it. */
 const MOST = 300;
 
-/** Rows in view plus `overscan` on each side, in steps so that small scrolls draw nothing. */
+/** A window moves by so many rows, so that small scrolls draw nothing. */
+const STEP = 4;
+
+/** Rows in view plus `overscan` on each side. */
 export function windowOf(
   scrollTop: number,
   viewHeight: number,
@@ -17,9 +20,8 @@ export function windowOf(
   count: number,
   overscan = 6,
 ): DrawnRange {
-  const step = 4;
-  const first = Math.floor(Math.max(0, scrollTop) / rowHeight / step) * step;
-  const inView = Math.min(MOST, Math.ceil(viewHeight / rowHeight) + step);
+  const first = Math.floor(Math.max(0, scrollTop) / rowHeight / STEP) * STEP;
+  const inView = Math.min(MOST, Math.ceil(viewHeight / rowHeight) + STEP);
   const start = Math.max(0, Math.min(first - overscan, count - inView));
   return { start, end: Math.min(count, first + inView + overscan) };
 }
@@ -47,6 +49,15 @@ export function drawnPositions({ start, end }: DrawnRange, focused: number, coun
   for (let position = start; position < end; position++) positions.push(position);
   if (focused >= end && focused < count) positions.push(focused);
   return positions;
+}
+
+/** What of a list's element decides what is drawn: a change of `count` alone asks nothing of the page, which would lay it out. */
+interface Measured {
+  top: number;
+  height: number;
+  /** The first row in view and the height of the scrollbar, of a list in pages. */
+  first: number;
+  bar: number;
 }
 
 /** Calls `changed` when an element is scrolled or resized, and at first; `resized` when it is resized. */
@@ -97,7 +108,7 @@ export function useWindow(count: number, rowHeight: number, above = 0, pages = f
   const held = useRef<HTMLElement | null>(null);
   const wanted = useRef(-1);
   const scrolled = useRef(0);
-  const [drawn, setDrawn] = useState({ start: 0, end: 0, first: 0, bar: 0 }); // nothing before it is measured
+  const [measured, setMeasured] = useState<Measured | null>(null); // nothing is drawn before it is measured
   const element = (): HTMLElement | null => held.current;
 
   const viewHeight = (): number => Math.max(0, (held.current?.clientHeight ?? 0) - above);
@@ -108,12 +119,13 @@ export function useWindow(count: number, rowHeight: number, above = 0, pages = f
     const { scrollTop, offsetHeight, clientHeight } = held.current;
     scrolled.current = scrollTop;
     const next = {
-      ...windowOf(scrollTop, viewHeight() || UNMEASURED_HEIGHT, rowHeight, count),
+      top: Math.floor(scrollTop / rowHeight / STEP) * STEP * rowHeight,
+      height: viewHeight() || UNMEASURED_HEIGHT,
       first,
       bar: pages ? offsetHeight - clientHeight : 0,
     };
-    setDrawn((old) => ((Object.keys(next) as (keyof typeof next)[]).every((key) => old[key] === next[key]) ? old : next));
-  }, [count, rowHeight, pages]);
+    setMeasured((old) => (old && (Object.keys(next) as (keyof Measured)[]).every((key) => old[key] === next[key]) ? old : next));
+  }, [rowHeight, pages]);
 
   const show = useCallback((position: number) => {
     if (!held.current || position < 0) return;
@@ -131,7 +143,7 @@ export function useWindow(count: number, rowHeight: number, above = 0, pages = f
   return {
     ref: (drawnElement) => (held.current = drawnElement),
     element,
-    window: { start: Math.min(drawn.start, count), end: Math.min(drawn.end, count) },
+    window: measured ? windowOf(measured.top, measured.height, rowHeight, count) : { start: 0, end: 0 },
     page: () => (pages ? PAGE_ROWS : Math.max(1, Math.floor(viewHeight() / rowHeight) - 1)),
     show,
     toTop: () => {
@@ -139,8 +151,8 @@ export function useWindow(count: number, rowHeight: number, above = 0, pages = f
     },
     paged: pages
       ? {
-          height: `${above + Math.min(PAGE_ROWS, Math.max(1, count)) * rowHeight + drawn.bar}px`,
-          first: drawn.first,
+          height: `${above + Math.min(PAGE_ROWS, Math.max(1, count)) * rowHeight + (measured?.bar ?? 0)}px`,
+          first: measured?.first ?? 0,
           turn: (by) => void (held.current && (held.current.scrollTop += by * PAGE_ROWS * rowHeight)),
         }
       : null,
