@@ -510,9 +510,18 @@ class OnlyNaN(torch.nn.Module):
         return torch.log(x - 2).softmax(-1)
 
 
+class OneNaN(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.log(-x.abs())
+
+
 def test_outputs_without_a_finite_element_are_not_called_good(tmp_path: Path) -> None:
     """They are alike in the reference and the runtime, but nobody wants them."""
     found = etviz.debug(OnlyNaN(), (torch.tensor([[1.0, 3.0, 4.0]]),), partitioner=[], workdir=tmp_path)
     assert found.analysis.digest.level == "warn"
     assert found.analysis.digest.verdict == "The final output matches the reference, but no element is finite in both."
     assert found.gaps["non_finite"].tolist()[-2:] == ["created", "carried"]
+    whole = etviz.debug(OneNaN(), (torch.ones(3),), "xnnpack", workdir=tmp_path / "whole")
+    finding = whole.analysis.finder.finding()
+    assert finding is not None
+    assert finding.text == "No value that was compared has an element that is finite on both sides."

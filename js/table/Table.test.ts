@@ -47,6 +47,22 @@ test("arrows move the selection in the table, one row at a time", async () => {
   expect(view.all('.etv-table [tabindex="0"]')).toHaveLength(1);
 });
 
+test("a key that moves nothing does not take the focus from the search box later", async () => {
+  const view = await openReady();
+  const table = view.one(".etv-table");
+  press(table, "End");
+  await until(() => view.one('.etv-row[aria-selected="true"]').getAttribute("aria-rowindex") === "18");
+  const input = view.one(".etv-search input") as HTMLInputElement;
+  const focused = () => (input.getRootNode() as Document).activeElement;
+  input.focus();
+  press(table, "ArrowDown");
+  await until(() => focused()?.getAttribute("aria-selected") === "true");
+  input.focus();
+  type(input, "layer_norm");
+  await until(() => view.one(".etv-count").textContent?.endsWith("4 of 19 rows") ?? false);
+  expect(focused()).toBe(input);
+});
+
 test("nothing compared: the view says why, and ranks the instructions by latency", async () => {
   const view = await openView({ empty: true });
   await until(() => view.all(".etv-row").length === 19);

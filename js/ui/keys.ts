@@ -1,5 +1,5 @@
 // Keys: arrows as steps, moves in a list, and the focus that follows them.
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 import type { WindowedList } from "./window";
 
 const ARROWS: Record<string, { across: number; down: number }> = {
@@ -109,11 +109,10 @@ export function useKeptFocus(root: { readonly current: HTMLElement | null }): vo
 
 /** Gives the focus to the tab stop of a list once that is drawn. */
 export function useRefocus(list: WindowedList): (options: FocusOptions) => void {
-  const wanted = useRef<FocusOptions | null>(null);
+  // A state, so that the list is drawn even where nothing else of it changes: a wish that was kept would take the focus later.
+  const [wanted, setWanted] = useState<FocusOptions | null>(null);
   useLayoutEffect(() => {
-    if (!wanted.current) return;
-    list.element()?.querySelector<HTMLElement>('[tabindex="0"]')?.focus(wanted.current);
-    wanted.current = null;
-  });
-  return (options) => (wanted.current = options);
+    if (wanted) list.element()?.querySelector<HTMLElement>('[tabindex="0"]')?.focus(wanted);
+  }, [wanted]);
+  return (options) => setWanted({ ...options });
 }
