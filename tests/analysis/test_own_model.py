@@ -141,6 +141,36 @@ def test_an_operator_between_one_of_several_results_and_its_reader_is_named() ->
     assert first["reference_ops"] == "mul"
 
 
+class Slots(nn.Module):
+    """Reads two rows of a table at one position, or the second one at a wrong position."""
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fault, self.table = fault, nn.Parameter(torch.randn(8, 4))
+
+    def forward(self, x: Tensor, position: Tensor) -> Tensor:
+        at = other = position[:1]
+        if self.fault == "late":
+            other = (position + 1)[:1]
+        elif self.fault == "early":
+            other = (position - 1).clamp(min=0)[:1]
+        x = x * 0.5 if self.fault == "scale" else x.transpose(0, 1).transpose(0, 1)
+        return x * self.table[at] * self.table[other].sum()
+
+
+@pytest.mark.parametrize(("fault", "name"), [("late", "add"), ("early", "sub"), ("scale", "mul")])
+def test_what_only_the_program_has_is_proved_through_readers_that_both_have(fault: str, name: str) -> None:
+    """The reference reads what it is compared with by one operator, the program by two, or without a transpose."""
+    found = etviz.debug(Slots(fault), (torch.randn(4, 4), torch.tensor([3, 5]))).against(Slots())
+    first = found.first_divergence
+    assert first is not None
+    assert first["reference_ops"] == name
+    assert found.what_if(first).after["matches"].all()
+    shares = found.attribution()
+    assert shares.loc[shares.index == first.name, "share"].sum() == pytest.approx(1, abs=0.05)
+
+
 class Scaled(nn.Module):
     """Keeps scales that begin with ones, which the runtime begins with zeros: upstream leaves them out."""
 

@@ -28,7 +28,7 @@ from etviz.evaluation.replay import Execution, Replay, question
 from etviz.evaluation.spill import SpillFile
 from etviz.explain.given_values import GivenValues
 from etviz.explain.stages.against import Counterpart, OtherReference, without_reference
-from etviz.explain.stages.alignment import Side, align, left_out, put_in_between
+from etviz.explain.stages.alignment import Between, Side, align, left_out, put_in_between
 from etviz.explain.stages.ladder import agree
 from etviz.explain.stages.stages import EXPORTED, LOWERED, NO_PARTNER, QUANTIZED, ProgramForm, Stage, StageError, Stages
 from etviz.graph.ir import Graph, Node, Ref, renamed
@@ -74,7 +74,9 @@ def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]])
     constants = _constants(form, digests)
     alignment = align(program, graph, constants)
     names = _names(engine, form)
-    taken = AlignedModels(replace(graph, nodes=list(graph.nodes)))
+    taken = AlignedModels(
+        replace(graph, nodes=list(graph.nodes), outputs=list(graph.outputs), mutations=dict(graph.mutations))
+    )
     known = {item.name: item.target.rpartition("/")[2] for item in program.inputs}
     zeros = {target.rpartition("/")[2] for target in replay.fresh().runtime_state}
     taken.forgotten = [item.target for item in graph.inputs if known.get(constants.get(item.name, "")) in zeros]
@@ -86,15 +88,15 @@ def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]])
             taken.operators[last[0]] = operator
             if between:
                 taken.lacking[operator] = [right.uses.nodes[name].target for name in between]
-    copies: dict[str, str] = {}
     metas = dict(right.metas)
-    for node, source, readers in put_in_between(alignment):
-        item = next((node.name for node in graph.nodes if item_of(node) == source), source[0])
-        reads = copies.get(source[0], item)
-        copies[node.name] = name = f"{node.name}.copy"
-        metas[node.name, 0] = metas[source]
-        _insert(taken.graph, Node(name, "aten.clone.default", (Ref(reads),), outputs=(metas[source],)), readers)
-        if (operator := names.get((node.name, 0), "")) != "":
+    for item in put_in_between(alignment):
+        name, value = f"{item.node.name}.copy", item.value
+        reads = next((node.name for node in graph.nodes if item_of(node) == value), value[0])
+        metas[item.node.name, 0] = metas[value]
+        copy = Node(name, "aten.clone.default", (Ref(f"{item.first}.copy" if item.first else reads),))
+        copy.outputs = (metas[value],)
+        _insert(taken.graph, copy, reads, item)
+        if (operator := names.get((item.node.name, 0), "")) != "":
             taken.operators[name] = operator
             taken.added.append(operator)
     between = {name for end in ends.values() for name in end[1]}
@@ -144,17 +146,30 @@ def digest_of(tensor: torch.Tensor) -> str:
     return f"{tensor.dtype} {tuple(tensor.shape)} {hashlib.sha256(octets(tensor).numpy().data).hexdigest()}"
 
 
-def _insert(graph: Graph, copy: Node, readers: Sequence[Node]) -> None:
-    source = copy.reads()[0]
-    at = next((at + 1 for at, node in enumerate(graph.nodes) if node.name == source), 0)
-    names, other = {node.name for node in readers}, {source: Ref(copy.name)}
-    graph.nodes.insert(at, copy)
-    for place, node in enumerate(graph.nodes):
-        if node.name in names:
-            args, kwargs = tuple(renamed(node.args, other)), renamed(node.kwargs, other)
-            graph.nodes[place] = replace(node, args=args, kwargs=kwargs)
-    if not readers:
-        graph.outputs = renamed(graph.outputs, other)
+def _insert(graph: Graph, copy: Node, value: str, between: Between) -> None:
+    """Put `copy` behind `value`, which others read instead."""
+    _put(graph, copy, copy.reads()[0])
+    for *repeated, last in between.chains:
+        other = {value: Ref(copy.name)}
+        for node in repeated:
+            name = f"{copy.name}.{node.name}"
+            _put(graph, _reading(node, other, name=name), node.name)
+            other = {node.name: Ref(name)}
+        at = next(at for at, node in enumerate(graph.nodes) if node.name == last.name)
+        graph.nodes[at] = _reading(graph.nodes[at], other)
+    for place in between.results:
+        if isinstance(place, str):
+            graph.mutations[place] = copy.name
+        else:
+            graph.outputs[place] = Ref(copy.name)
+
+
+def _put(graph: Graph, node: Node, behind: str) -> None:
+    graph.nodes.insert(next((at + 1 for at, other in enumerate(graph.nodes) if other.name == behind), 0), node)
+
+
+def _reading(node: Node, other: Mapping[str, Ref], **changes: Any) -> Node:
+    return replace(node, args=tuple(renamed(node.args, other)), kwargs=renamed(node.kwargs, other), **changes)
 
 
 def exported(model: Any, inputs: Sequence[Any]) -> ExportedProgram:
