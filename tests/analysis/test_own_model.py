@@ -171,6 +171,33 @@ def test_what_only_the_program_has_is_proved_through_readers_that_both_have(faul
     assert shares.loc[shares.index == first.name, "share"].sum() == pytest.approx(1, abs=0.05)
 
 
+class Rounded(nn.Module):
+    """Rounds each row onto a grid that it chooses at run time, as a quantized cache does."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        ops = torch.ops.quantized_decomposed
+        scale, zero = ops.choose_qparams_per_token_asymmetric.default(x, torch.int8)
+        rounded = scale * self.factor if self.factor != 1 else scale
+        values = ops.quantize_per_token.default(x, rounded, zero, -128, 127, torch.int8)
+        return ops.dequantize_per_token.default(values, scale, zero, -128, 127, torch.int8, torch.float32)
+
+
+def test_the_scale_of_a_grid_that_is_chosen_at_run_time() -> None:
+    inputs = (torch.randn(5, 8, generator=torch.Generator().manual_seed(0)),)
+    right = etviz.debug(Rounded(), inputs).against(Rounded())
+    assert right.first_divergence is None
+    assert not right.gaps["introduced_rmse"][:-1].isna().any()
+    found = etviz.debug(Rounded(1.1), inputs).against(Rounded())
+    first = found.first_divergence
+    assert first is not None
+    assert first["reference_ops"] == "mul"
+    assert found.what_if(first).after["matches"].all()
+
+
 class Scaled(nn.Module):
     """Keeps scales that begin with ones, which the runtime begins with zeros: upstream leaves them out."""
 

@@ -47,13 +47,13 @@ _NO_EXPORT: Final = "the files hold no exported program to pair it with: give th
 class AlignedModels:
     """A model beside the program.
 
-    `operators` has the program's operator by name of a node; an operator that only the program has (`added`) is a copy
-    in `graph`. `lacking` has what the model does behind a program's operator; `missing` operators only the model has,
+    `operators` has the program's operator by value; an operator that only the program has (`added`) is a copy in
+    `graph`. `lacking` has what the model does behind a program's operator; `missing` operators only the model has,
     by target. The runtime begins with zeros in `forgotten` buffers, inputs of `graph` by target.
     """
 
     graph: Graph
-    operators: dict[str, str] = field(default_factory=dict)
+    operators: dict[Key, str] = field(default_factory=dict)
     added: list[str] = field(default_factory=list)
     lacking: dict[str, list[str]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
@@ -82,10 +82,9 @@ def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]])
     taken.forgotten = [item.target for item in graph.inputs if known.get(constants.get(item.name, "")) in zeros]
     ends, right = left_out(alignment), alignment.reference
     for key, partner in alignment.program.partner.items():
-        operator = names.get(key, "")
-        if operator and not key[1] and not partner[1]:
+        if operator := names.get(key, ""):
             last, between = ends.get(partner, (partner, []))
-            taken.operators[last[0]] = operator
+            taken.operators[last] = operator
             if between:
                 taken.lacking[operator] = [right.uses.nodes[name].target for name in between]
     metas = dict(right.metas)
@@ -97,7 +96,7 @@ def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]])
         copy.outputs = (metas[value],)
         _insert(taken.graph, copy, reads, item)
         if (operator := names.get((item.node.name, 0), "")) != "":
-            taken.operators[name] = operator
+            taken.operators[name, 0] = operator
             taken.added.append(operator)
     between = {name for end in ends.values() for name in end[1]}
     taken.missing = [right.uses.nodes[name].target for name in alignment.fewer if name not in between]
@@ -233,12 +232,15 @@ class OwnModel:
 
     @_naming_reference()
     def of_runs(self, runs: Sequence[Run]) -> tuple[Run, ...]:
-        graph, names = self.paired.graph, list(self.paired.operators.values())
+        graph, paired = self.paired.graph, self.paired.operators
         logged = [self._logged(compared.comparison) for compared in runs]
         seen = {operator for values in logged for operator in values}
-        numbers = {name: at for at, (name, operator) in enumerate(self.paired.operators.items()) if operator in seen}
-        for node in operators(graph.nodes):
-            node.instruction = numbers.get(node.name, -1) if len(node.outputs) == 1 else -1
+        known = {name for (name, _), operator in paired.items() if operator in seen}
+        names: dict[tuple[int, int], str] = {}
+        for at, node in enumerate(operators(graph.nodes)):
+            node.instruction = at if node.name in known else -1
+            for output in range(len(node.outputs) if node.name in known else 0):
+                names[at, output] = paired.get((node.name, output), "")
         zeros = {target: torch.zeros_like(self._constants[target]) for target in self.paired.forgotten}
 
         def fresh() -> Evaluator:
@@ -250,7 +252,10 @@ class OwnModel:
         inputs = [execution.inputs for execution in self._replay.executions]
         with SpillFile() as file:
             for run, compared in enumerate(runs):
-                values = {at: [logged[run][name]] for at, name in enumerate(names) if name in logged[run]}
+                values: dict[int, list[Any]] = {}
+                for (at, _), operator in names.items():
+                    values.setdefault(at, []).append(logged[run].get(operator))
+                values = {at: given for at, given in values.items() if any(value is not None for value in given)}
                 log = GivenValues(values, self._replay.executions[run].log.outputs())
                 executions.append(Execution(inputs[run], log))
                 compare = partial(
@@ -266,11 +271,12 @@ class OwnModel:
                 comparisons += lanes.compare(run, inputs[run], compare)
                 lanes.settle(comparisons[-1])
             judge_totals(comparisons, inputs, fresh)
+        places = {operator: place for place, operator in names.items() if operator}
         own = {
-            place: names.index(operator)
+            place: places[operator]
             for compared in runs
             for operator, place in self._first(compared.comparison).items()
-            if operator in names
+            if operator in places
         }
         self.counterpart = Counterpart(Replay(fresh, executions), own)
         pairs = zip(runs, comparisons, strict=True)
@@ -282,7 +288,7 @@ class OwnModel:
 
     def rungs(self, run: int) -> list[Stage]:
         form = ProgramForm(self.paired.graph, self._constants)
-        names = {(name, 0): operator for name, operator in self.paired.operators.items()}
+        names = self.paired.operators
         given = [execution.inputs for execution in self._replay.executions[: run + 1]]
         with SpillFile() as file:
             taken, noise, outputs = form.measured(given, dict.fromkeys(names, file.put), [run])
@@ -312,8 +318,10 @@ class OwnModel:
                 values.setdefault(*value)
         return values
 
-    def _joined(self, before: ExecutionGaps, compared: ExecutionGaps, names: Sequence[str]) -> ExecutionGaps:
-        known = {names[gap.instruction]: gap for gap in compared.gaps}
+    def _joined(
+        self, before: ExecutionGaps, compared: ExecutionGaps, names: Mapping[tuple[int, int], str]
+    ) -> ExecutionGaps:
+        known = {names[gap.instruction, gap.output]: gap for gap in compared.gaps if names[gap.instruction, gap.output]}
         first = self._first(before)
         gaps = [self._gap(gap, known, first, judged=before.judged) for gap in before.gaps]
         changed = replace(before, gaps=gaps)

@@ -88,11 +88,11 @@ class ProgramForm:
         return given
 
     def readings(self) -> dict[str, Key]:
-        """None of an operator that became several values."""
+        """By operator, ``name[1]`` for its second output; none of one that became several operators."""
         readings: dict[str, Key] = {}
         for operator in self.values.operators.values():
-            for key in self.values.values_of(operator)[:1] if len(operator.last) == 1 else ():
-                readings[operator.name] = self.values.on_grid(key) or key
+            for key in self.values.values_of(operator) if len(operator.last) == 1 else ():
+                readings[operator.name + f"[{key[1]}]" * bool(key[1])] = self.values.on_grid(key) or key
         return readings
 
     def measured(
@@ -189,9 +189,7 @@ class Stages:
             if node is None or not node.reads():
                 continue
             source = self.lowered.values.value(node.reads()[0])
-            if is_dequantize(node):
-                self._operators[source] = operator
-            elif node.target == VIEW:  # not logged, but what it shows is
+            if is_dequantize(node) or node.target == VIEW:  # a view is not logged, but what it shows is
                 self._operators.setdefault(source, operator)
 
     @property
@@ -267,7 +265,7 @@ class Stages:
         node = self.lowered.values.nodes.get(key[0]) if key is not None else None
         if operator is None:
             return None
-        if node is None or not is_quantize(node):
+        if node is None or not is_quantize(node) or self._readings[operator] == key:
             return operator, self._as_shown(gap.runtime, self._readings[operator])
         grid = read_grid(node)
         return (operator, grid.dequantize(gap.runtime)) if grid is not None else None
