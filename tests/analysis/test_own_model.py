@@ -391,3 +391,26 @@ def test_what_can_not_be_compared_is_refused(run: Callable[..., etviz.Inspection
     ):
         with pytest.raises(UsageError, match=text):
             found.against(reference)
+
+
+class Folded(nn.Module):
+    """Scales rows, whose number is an input's size."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.exp(x.reshape(x.shape[0] * 2, 2) * self.factor)
+
+
+def test_no_error_is_looked_for_in_a_size_or_a_view() -> None:
+    inputs = (torch.randn(3, 4),)
+    shapes = ({0: torch.export.Dim("rows", min=2, max=8)},)
+    wrong, right = (torch.export.export(Folded(f), inputs, dynamic_shapes=shapes) for f in (1.1, 1.0))
+    found = etviz.debug(wrong, inputs).against(right)
+    assert "executorch_prim::mul.Scalar" in set(found.coverage["op"][found.coverage["status"] == "not compared"])
+    finding = found.analysis.finder.finding()
+    assert finding is not None
+    assert "was not compared" not in finding.text
+    assert "mul" in finding.text
