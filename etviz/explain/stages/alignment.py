@@ -168,10 +168,10 @@ def _shape(side: Side, key: Key) -> Any:
 
 @dataclass(slots=True)
 class Between:
-    """An operator that only the program has: `node`, in place of the reference's `value`.
+    """The program's own operator `node`, in place of the reference's `value`.
 
-    `first` is another one that it reads. `chains` are the reference's operators that read it: all but the last one are
-    called once more. `results` are the outputs and buffers that get it.
+    `first` is another one that it reads. `chains` are the reference's readers: all but the last are called once more.
+    `results` are outputs and buffers.
     """
 
     node: Node
@@ -201,7 +201,6 @@ def put_in_between(alignment: Alignment) -> Iterator[Between]:
 
 
 def _results(right: Side, wrong: Side) -> Iterator[tuple[Key, Key, int | str]]:
-    """The program's and the reference's values of each output and each buffer that are kept."""
     for at, (out, other) in enumerate(zip(wrong.graph.outputs, right.graph.outputs, strict=False)):
         if isinstance(out, Ref) and isinstance(other, Ref):
             yield wrong.uses.value(out.name), right.uses.value(other.name), at
@@ -215,9 +214,9 @@ def _results(right: Side, wrong: Side) -> Iterator[tuple[Key, Key, int | str]]:
 def _places(
     alignment: Alignment, results: Iterable[tuple[Key, Key, int | str]]
 ) -> dict[str, list[tuple[Key, tuple[Node, ...]]]]:
-    """What the reference has where operators read one that only the program has, by its name.
+    """What the reference has where operators read one of the program's own.
 
-    A reader may be the program's own, too: the reference's is called once more if it does the same.
+    A reader may be such a one, too: the reference's is called once more if it does the same.
     """
     right, wrong, only = alignment.reference, alignment.program, set(alignment.more)
     places: dict[str, list[tuple[Key, tuple[Node, ...]]]] = {}
@@ -247,10 +246,9 @@ def _does_the_same(right: Side, twin: Node, wrong: Side, node: Node) -> bool:
 
 
 def left_out(alignment: Alignment) -> dict[Key, tuple[Key, list[str]]]:
-    """Values of the reference that only operators without a partner read.
+    """By value that only operators without a partner read: their result, in the same shape, and their names.
 
-    By such a value: the result of these operators, in the same shape, and their names. Where the program has operators
-    of its own instead, nothing is left out.
+    Where the program has operators of its own instead, nothing is left out.
     """
     right, only, ends = alignment.reference, set(alignment.fewer), dict[Key, tuple[Key, list[str]]]()
     wrong, more = alignment.program, set(alignment.more)

@@ -54,15 +54,14 @@ class OperatorValues(Uses):
         for node in operators(graph.nodes):
             for name in dict.fromkeys(node.reads()):
                 self.readers.setdefault(self.value(name), []).append(node)
-            if not is_conversion(node) or self._is_of_a_run(node):
+            if not is_conversion(node) or self._has_grid_of_a_run(node):
                 name = node.origin or node.name
                 self.operators.setdefault(name, ExportedOperator(name)).nodes.append(node)
         self._returned = {self.value(name) for name in self.results}
         self._find_last()
         self._find_quantized()
 
-    def _is_of_a_run(self, node: Node) -> bool:
-        """True for what chooses a grid, and for a quantize onto one."""
+    def _has_grid_of_a_run(self, node: Node) -> bool:
         grid = grid_arguments(node.target, node.args, node.kwargs) if is_quantize(node) else None
         return chooses_grid(node) or (grid is not None and any(name in self.nodes for name in refs(grid.scale)))
 

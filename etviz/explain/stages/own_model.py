@@ -146,7 +146,6 @@ def digest_of(tensor: torch.Tensor) -> str:
 
 
 def _insert(graph: Graph, copy: Node, value: str, between: Between) -> None:
-    """Put `copy` behind `value`, which others read instead."""
     _put(graph, copy, copy.reads()[0])
     for *repeated, last in between.chains:
         other = {value: Ref(copy.name)}

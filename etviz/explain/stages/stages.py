@@ -71,7 +71,6 @@ class ProgramForm:
     def evaluate(
         self, executions: Sequence[Sequence[Any]], hooks: Callable[[int], Mapping[Key, Hook]], runs: Container[int]
     ) -> dict[int, Taken]:
-        """In order, with their buffers; only `hooks` of `runs` are asked for."""
         evaluator = self.fresh()
         taken = {
             run: _taken(evaluator, self._typed(inputs), hooks(run) if run in runs else {})
@@ -88,7 +87,7 @@ class ProgramForm:
         return given
 
     def readings(self) -> dict[str, Key]:
-        """By operator, ``name[1]`` for its second output; none of one that became several operators."""
+        """By operator, ``name[1]`` its second output; none of one that became several."""
         readings: dict[str, Key] = {}
         for operator in self.values.operators.values():
             for key in self.values.values_of(operator) if len(operator.last) == 1 else ():
@@ -98,7 +97,6 @@ class ProgramForm:
     def measured(
         self, executions: Sequence[Sequence[Any]], hooks: Mapping[Key, Hook], runs: Sequence[int]
     ) -> tuple[dict[int, Taken], dict[int, dict[Key, Noise]], list[list[Noise]]]:
-        """The values of `runs` that `hooks` ask for with their noise, and that of the outputs."""
         names = {node.name for node in self.values.graph.nodes if any((node.name, at) in hooks for at in _places(node))}
         given, taken = [self._typed(inputs) for inputs in executions], dict[int, Taken]()
 
@@ -202,7 +200,6 @@ class Stages:
         return fresh | {**kept, LOWERED: replay.fresh}
 
     def evaluate(self, name: str, file: SpillFile, runs: Sequence[int], *, measured: bool = True) -> list[Stage]:
-        """A stage that can't be evaluated has the reason as its `problem`."""
         try:
             form = self.lowered if name == LOWERED else ProgramForm.of(self.makers[name]())
             readings = {key: operator for operator, key in self.readings(name, form).items()}
