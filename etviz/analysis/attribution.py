@@ -90,7 +90,7 @@ def _attribute(
     else:
         attribution = attribute(counterpart.replay, run, output, loss, progress)
     if counterpart.own is not None:
-        places = {(number, 0): place for place, number in counterpart.own.items()}
+        places = {number: place for place, number in counterpart.own.items()}
         attribution.shares = {places[key]: share for key, share in attribution.shares.items() if key in places}
         earlier = attribution.earlier.items()
         attribution.earlier = {(key[0], *places[key[1:]]): share for key, share in earlier if key[1:] in places}

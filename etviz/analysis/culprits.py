@@ -16,6 +16,7 @@ from etviz.analysis.rows import Call, Located, Rows
 from etviz.comparison.gap import NOT_COMPARED, Gap, shared_with
 from etviz.graph.ir import OBSERVED, Graph, Ref
 from etviz.graph.labels import describe_row
+from etviz.graph.uses import gives_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,6 +181,8 @@ def _skipped(tables: Tables, run: int, culprit: Culprit | None) -> str:
     else:
         before = _before_wrong_outputs(tables, block, missing["instruction"])
     told = culprit.shared if culprit is not None else ""
+    valueless = (node for node in graph.nodes if gives_number(node) or node.kernel.startswith("executorch_prim::"))
+    before -= {node.instruction for node in valueless}
     for _, row in missing.sort_values("instruction").iterrows():
         number = int(row["instruction"])
         if number in before and f"instruction {number} " not in told:

@@ -141,6 +141,63 @@ def test_an_operator_between_one_of_several_results_and_its_reader_is_named() ->
     assert first["reference_ops"] == "mul"
 
 
+class Slots(nn.Module):
+    """Reads two rows of a table at one position, or the second one at a wrong position."""
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fault, self.table = fault, nn.Parameter(torch.randn(8, 4))
+
+    def forward(self, x: Tensor, position: Tensor) -> Tensor:
+        at = other = position[:1]
+        if self.fault == "late":
+            other = (position + 1)[:1]
+        elif self.fault == "early":
+            other = (position - 1).clamp(min=0)[:1]
+        x = x * 0.5 if self.fault == "scale" else x.transpose(0, 1).transpose(0, 1)
+        return x * self.table[at] * self.table[other].sum()
+
+
+@pytest.mark.parametrize(("fault", "name"), [("late", "add"), ("early", "sub"), ("scale", "mul")])
+def test_what_only_the_program_has_is_proved_through_readers_that_both_have(fault: str, name: str) -> None:
+    """The reference reads what it is compared with by one operator, the program by two, or without a transpose."""
+    found = etviz.debug(Slots(fault), (torch.randn(4, 4), torch.tensor([3, 5]))).against(Slots())
+    first = found.first_divergence
+    assert first is not None
+    assert first["reference_ops"] == name
+    assert found.what_if(first).after["matches"].all()
+    shares = found.attribution()
+    assert shares.loc[shares.index == first.name, "share"].sum() == pytest.approx(1, abs=0.05)
+
+
+class Rounded(nn.Module):
+    """Rounds each row onto a grid that it chooses at run time, as a quantized cache does."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        ops = torch.ops.quantized_decomposed
+        scale, zero = ops.choose_qparams_per_token_asymmetric.default(x, torch.int8)
+        rounded = scale * self.factor if self.factor != 1 else scale
+        values = ops.quantize_per_token.default(x, rounded, zero, -128, 127, torch.int8)
+        return ops.dequantize_per_token.default(values, scale, zero, -128, 127, torch.int8, torch.float32)
+
+
+def test_the_scale_of_a_grid_that_is_chosen_at_run_time() -> None:
+    inputs = (torch.randn(5, 8, generator=torch.Generator().manual_seed(0)),)
+    right = etviz.debug(Rounded(), inputs).against(Rounded())
+    assert right.first_divergence is None
+    assert not right.gaps["introduced_rmse"][:-1].isna().any()
+    found = etviz.debug(Rounded(1.1), inputs).against(Rounded())
+    first = found.first_divergence
+    assert first is not None
+    assert first["reference_ops"] == "mul"
+    assert found.what_if(first).after["matches"].all()
+
+
 class Scaled(nn.Module):
     """Keeps scales that begin with ones, which the runtime begins with zeros: upstream leaves them out."""
 
@@ -334,3 +391,26 @@ def test_what_can_not_be_compared_is_refused(run: Callable[..., etviz.Inspection
     ):
         with pytest.raises(UsageError, match=text):
             found.against(reference)
+
+
+class Folded(nn.Module):
+    """Scales rows, whose number is an input's size."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.exp(x.reshape(x.shape[0] * 2, 2) * self.factor)
+
+
+def test_no_error_is_looked_for_in_a_size_or_a_view() -> None:
+    inputs = (torch.randn(3, 4),)
+    shapes = ({0: torch.export.Dim("rows", min=2, max=8)},)
+    wrong, right = (torch.export.export(Folded(f), inputs, dynamic_shapes=shapes) for f in (1.1, 1.0))
+    found = etviz.debug(wrong, inputs).against(right)
+    assert "executorch_prim::mul.Scalar" in set(found.coverage["op"][found.coverage["status"] == "not compared"])
+    finding = found.analysis.finder.finding()
+    assert finding is not None
+    assert "was not compared" not in finding.text
+    assert "mul" in finding.text

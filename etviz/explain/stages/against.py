@@ -22,18 +22,18 @@ _UNKNOWN: Final = "it is no operator of the exported program, or lies on an unkn
 class Counterpart:
     """The operators that compute what the outputs are compared with.
 
-    `own` has their instructions by the program's ``(instruction, output)``, None if they are the program's own.
+    `own` has their ``(instruction, output)`` by the program's, None if they are the program's own.
     """
 
     replay: Replay
-    own: Mapping[tuple[int, int], int] | None = None
+    own: Mapping[tuple[int, int], tuple[int, int]] | None = None
 
     def value(self, instruction: int, output: int) -> tuple[int, int]:
         if self.own is None:
             return instruction, output
         if (instruction, output) not in self.own:
             raise UsageError(f"the reference has no operator for output {output} of instruction {instruction}")
-        return self.own[instruction, output], 0
+        return self.own[instruction, output]
 
 
 class OtherRun:

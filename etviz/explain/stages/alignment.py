@@ -8,7 +8,7 @@ kinds at the same place between partners are paired.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
@@ -52,7 +52,7 @@ class Side:
 
 
 def arguments(node: Node) -> list[Any]:
-    given, named = by_position(node.target, node.args, node.kwargs) if node.kwargs else (list(node.args), {})
+    given, named = by_position(node.target, node.args, node.kwargs)
     return [*given, *named.values()]
 
 
@@ -166,31 +166,89 @@ def _shape(side: Side, key: Key) -> Any:
     return (meta.shape, meta.dtype) if meta is not None else None
 
 
-def put_in_between(alignment: Alignment) -> Iterator[tuple[Node, Key, list[Node]]]:
-    """Yields operators that only the program has and that keep the shape of what they read.
+@dataclass(slots=True)
+class Between:
+    """The program's own operator `node`, in place of the reference's `value`.
 
-    With each: the value or operator of the reference that it reads, and the reference's operators that read its result.
+    `first` is another one that it reads. `chains` are the reference's readers: all but the last are called once more.
+    `results` are outputs and buffers.
     """
+
+    node: Node
+    value: Key
+    first: str
+    chains: list[tuple[Node, ...]]
+    results: list[int | str]
+
+
+def put_in_between(alignment: Alignment) -> Iterator[Between]:
+    """Yields operators that only the program has and that keep the shape of what they read."""
     right, wrong = alignment.reference, alignment.program
-    only, put = set(alignment.more), set[str]()
+    results = list(_results(right, wrong))
+    places, put = _places(alignment, results), dict[str, Key]()
     for node in wrong.nodes:
         reads = wrong.reads[node.name]
-        if node.name not in only or not reads or len(node.outputs) != 1 or is_size(node):
+        if node.name not in places or not reads or len(node.outputs) != 1 or is_size(node):
             continue
-        if _shape(wrong, (node.name, 0)) != _shape(wrong, reads[0]):
+        source = put.get(reads[0][0]) or wrong.partner.get(reads[0])
+        if source is None or _shape(wrong, (node.name, 0)) != _shape(wrong, reads[0]):
             continue
-        source = reads[0] if reads[0][0] in put else wrong.partner.get(reads[0])
-        if source is not None:
-            put.add(node.name)
-            partners = (wrong.partner.get((reader.name, 0)) for reader in wrong.readers[node.name, 0])
-            yield node, source, [right.uses.nodes[key[0]] for key in partners if key is not None]
+        several = [place for place, _ in places[node.name] if _shape(right, place) == _shape(right, source)]
+        first = reads[0][0] if reads[0][0] in put else ""
+        value = put[node.name] = several[0] if several and not first else source
+        chains = [chain for place, chain in places[node.name] if place == value and chain]
+        yield Between(node, value, first, chains, [at for out, _, at in results if out == (node.name, 0)])
+
+
+def _results(right: Side, wrong: Side) -> Iterator[tuple[Key, Key, int | str]]:
+    for at, (out, other) in enumerate(zip(wrong.graph.outputs, right.graph.outputs, strict=False)):
+        if isinstance(out, Ref) and isinstance(other, Ref):
+            yield wrong.uses.value(out.name), right.uses.value(other.name), at
+    targets = {(item.name, 0): item.target for item in wrong.graph.inputs}
+    for item in right.graph.inputs:
+        out = wrong.graph.mutations.get(targets.get(right.partner.get((item.name, 0), ("", 0)), ""))
+        if out is not None and item.target in right.graph.mutations:
+            yield wrong.uses.value(out), right.uses.value(right.graph.mutations[item.target]), item.target
+
+
+def _places(
+    alignment: Alignment, results: Iterable[tuple[Key, Key, int | str]]
+) -> dict[str, list[tuple[Key, tuple[Node, ...]]]]:
+    """What the reference has where operators read one of the program's own.
+
+    A reader may be such a one, too: the reference's is called once more if it does the same.
+    """
+    right, wrong, only = alignment.reference, alignment.program, set(alignment.more)
+    places: dict[str, list[tuple[Key, tuple[Node, ...]]]] = {}
+    for node in reversed([node for node in wrong.nodes if node.name in only]):
+        found: dict[tuple[Key, str], tuple[Node, ...]] = {}
+        for reader in wrong.readers[node.name, 0]:
+            at, partner = wrong.reads[reader.name].index((node.name, 0)), wrong.partner.get((reader.name, 0))
+            chains: list[tuple[Node, ...]] = [(right.uses.nodes[partner[0]],)] if partner is not None else []
+            for place, chain in places.get(reader.name, ()):
+                twin = right.uses.nodes.get(place[0])
+                if twin is not None and _does_the_same(right, twin, wrong, reader):
+                    chains.append((twin, *chain))
+                else:
+                    found[place, ""] = ()
+            for chain in chains:
+                reads = right.reads[chain[0].name]
+                if at < len(reads):
+                    found[reads[at], chain[0].name] = chain
+        found |= {(place, ""): () for out, place, _ in results if out == (node.name, 0)}
+        places[node.name] = [(place, chain) for (place, _), chain in found.items()]
+    return places
+
+
+def _does_the_same(right: Side, twin: Node, wrong: Side, node: Node) -> bool:
+    same = twin.target == node.target and len(twin.outputs) == 1
+    return same and _plain(right.given[twin.name]) == _plain(wrong.given[node.name])
 
 
 def left_out(alignment: Alignment) -> dict[Key, tuple[Key, list[str]]]:
-    """Values of the reference that only operators without a partner read.
+    """By value that only operators without a partner read: their result, in the same shape, and their names.
 
-    By such a value: the result of these operators, in the same shape, and their names. Where the program has operators
-    of its own instead, nothing is left out.
+    Where the program has operators of its own instead, nothing is left out.
     """
     right, only, ends = alignment.reference, set(alignment.fewer), dict[Key, tuple[Key, list[str]]]()
     wrong, more = alignment.program, set(alignment.more)

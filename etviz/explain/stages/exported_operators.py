@@ -9,8 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from etviz.graph.ir import Graph, Node
-from etviz.graph.quantize_ops import converted, is_conversion, is_dequantize, is_quantize
+from etviz.graph.ir import Graph, Node, refs
+from etviz.graph.quantize_ops import (
+    chooses_grid,
+    converted,
+    grid_arguments,
+    is_conversion,
+    is_dequantize,
+    is_quantize,
+)
 from etviz.graph.uses import Key, Uses, operators
 
 
@@ -47,12 +54,16 @@ class OperatorValues(Uses):
         for node in operators(graph.nodes):
             for name in dict.fromkeys(node.reads()):
                 self.readers.setdefault(self.value(name), []).append(node)
-            if not is_conversion(node):
+            if not is_conversion(node) or self._has_grid_of_a_run(node):
                 name = node.origin or node.name
                 self.operators.setdefault(name, ExportedOperator(name)).nodes.append(node)
         self._returned = {self.value(name) for name in self.results}
         self._find_last()
         self._find_quantized()
+
+    def _has_grid_of_a_run(self, node: Node) -> bool:
+        grid = grid_arguments(node.target, node.args, node.kwargs) if is_quantize(node) else None
+        return chooses_grid(node) or (grid is not None and any(name in self.nodes for name in refs(grid.scale)))
 
     def values_of(self, operator: ExportedOperator) -> list[Key]:
         node = operator.last[-1] if operator.last else operator.nodes[-1]

@@ -44,8 +44,10 @@ def ladder(
     places = {name: order[operator.nodes[-1].name] for name, operator in engine.lowered.values.operators.items()}
     names = dict.fromkeys(name for stage in reversed(stages[:-1]) for name in stage.values)
     rows: list[dict[str, Any]] = []
-    for name in sorted(names, key=lambda name: places.get(name, -1)):
-        about = {"operator": name, "output": 0, "module": modules.get(name, "")}
+    keys = {name: (operator, int(at[:-1] or 0)) for name in names for operator, _, at in [name.partition("[")]}
+    for name in sorted(names, key=lambda name: places.get(keys[name][0], -1)):
+        operator, output = keys[name]
+        about = {"operator": operator, "output": output, "module": modules.get(operator, "")}
         values = [(s, s.values.get(name), s.noise.get(name, NAN), s.steps.get(name)) for s in stages]
         rows += (about | row for row in _steps(values))
     for at in range(max(len(stage.outputs) for stage in stages)):

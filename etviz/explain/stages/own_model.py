@@ -28,7 +28,7 @@ from etviz.evaluation.replay import Execution, Replay, question
 from etviz.evaluation.spill import SpillFile
 from etviz.explain.given_values import GivenValues
 from etviz.explain.stages.against import Counterpart, OtherReference, without_reference
-from etviz.explain.stages.alignment import Side, align, left_out, put_in_between
+from etviz.explain.stages.alignment import Between, Side, align, left_out, put_in_between
 from etviz.explain.stages.ladder import agree
 from etviz.explain.stages.stages import EXPORTED, LOWERED, NO_PARTNER, QUANTIZED, ProgramForm, Stage, StageError, Stages
 from etviz.graph.ir import Graph, Node, Ref, renamed
@@ -47,13 +47,13 @@ _NO_EXPORT: Final = "the files hold no exported program to pair it with: give th
 class AlignedModels:
     """A model beside the program.
 
-    `operators` has the program's operator by name of a node; an operator that only the program has (`added`) is a copy
-    in `graph`. `lacking` has what the model does behind a program's operator; `missing` operators only the model has,
+    `operators` has the program's operator by value; an operator that only the program has (`added`) is a copy in
+    `graph`. `lacking` has what the model does behind a program's operator; `missing` operators only the model has,
     by target. The runtime begins with zeros in `forgotten` buffers, inputs of `graph` by target.
     """
 
     graph: Graph
-    operators: dict[str, str] = field(default_factory=dict)
+    operators: dict[Key, str] = field(default_factory=dict)
     added: list[str] = field(default_factory=list)
     lacking: dict[str, list[str]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
@@ -74,28 +74,29 @@ def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]])
     constants = _constants(form, digests)
     alignment = align(program, graph, constants)
     names = _names(engine, form)
-    taken = AlignedModels(replace(graph, nodes=list(graph.nodes)))
+    taken = AlignedModels(
+        replace(graph, nodes=list(graph.nodes), outputs=list(graph.outputs), mutations=dict(graph.mutations))
+    )
     known = {item.name: item.target.rpartition("/")[2] for item in program.inputs}
     zeros = {target.rpartition("/")[2] for target in replay.fresh().runtime_state}
     taken.forgotten = [item.target for item in graph.inputs if known.get(constants.get(item.name, "")) in zeros]
     ends, right = left_out(alignment), alignment.reference
     for key, partner in alignment.program.partner.items():
-        operator = names.get(key, "")
-        if operator and not key[1] and not partner[1]:
+        if operator := names.get(key, ""):
             last, between = ends.get(partner, (partner, []))
-            taken.operators[last[0]] = operator
+            taken.operators[last] = operator
             if between:
                 taken.lacking[operator] = [right.uses.nodes[name].target for name in between]
-    copies: dict[str, str] = {}
     metas = dict(right.metas)
-    for node, source, readers in put_in_between(alignment):
-        item = next((node.name for node in graph.nodes if item_of(node) == source), source[0])
-        reads = copies.get(source[0], item)
-        copies[node.name] = name = f"{node.name}.copy"
-        metas[node.name, 0] = metas[source]
-        _insert(taken.graph, Node(name, "aten.clone.default", (Ref(reads),), outputs=(metas[source],)), readers)
-        if (operator := names.get((node.name, 0), "")) != "":
-            taken.operators[name] = operator
+    for item in put_in_between(alignment):
+        name, value = f"{item.node.name}.copy", item.value
+        reads = next((node.name for node in graph.nodes if item_of(node) == value), value[0])
+        metas[item.node.name, 0] = metas[value]
+        copy = Node(name, "aten.clone.default", (Ref(f"{item.first}.copy" if item.first else reads),))
+        copy.outputs = (metas[value],)
+        _insert(taken.graph, copy, reads, item)
+        if (operator := names.get((item.node.name, 0), "")) != "":
+            taken.operators[name, 0] = operator
             taken.added.append(operator)
     between = {name for end in ends.values() for name in end[1]}
     taken.missing = [right.uses.nodes[name].target for name in alignment.fewer if name not in between]
@@ -144,17 +145,29 @@ def digest_of(tensor: torch.Tensor) -> str:
     return f"{tensor.dtype} {tuple(tensor.shape)} {hashlib.sha256(octets(tensor).numpy().data).hexdigest()}"
 
 
-def _insert(graph: Graph, copy: Node, readers: Sequence[Node]) -> None:
-    source = copy.reads()[0]
-    at = next((at + 1 for at, node in enumerate(graph.nodes) if node.name == source), 0)
-    names, other = {node.name for node in readers}, {source: Ref(copy.name)}
-    graph.nodes.insert(at, copy)
-    for place, node in enumerate(graph.nodes):
-        if node.name in names:
-            args, kwargs = tuple(renamed(node.args, other)), renamed(node.kwargs, other)
-            graph.nodes[place] = replace(node, args=args, kwargs=kwargs)
-    if not readers:
-        graph.outputs = renamed(graph.outputs, other)
+def _insert(graph: Graph, copy: Node, value: str, between: Between) -> None:
+    _put(graph, copy, copy.reads()[0])
+    for *repeated, last in between.chains:
+        other = {value: Ref(copy.name)}
+        for node in repeated:
+            name = f"{copy.name}.{node.name}"
+            _put(graph, _reading(node, other, name=name), node.name)
+            other = {node.name: Ref(name)}
+        at = next(at for at, node in enumerate(graph.nodes) if node.name == last.name)
+        graph.nodes[at] = _reading(graph.nodes[at], other)
+    for place in between.results:
+        if isinstance(place, str):
+            graph.mutations[place] = copy.name
+        else:
+            graph.outputs[place] = Ref(copy.name)
+
+
+def _put(graph: Graph, node: Node, behind: str) -> None:
+    graph.nodes.insert(next((at + 1 for at, other in enumerate(graph.nodes) if other.name == behind), 0), node)
+
+
+def _reading(node: Node, other: Mapping[str, Ref], **changes: Any) -> Node:
+    return replace(node, args=tuple(renamed(node.args, other)), kwargs=renamed(node.kwargs, other), **changes)
 
 
 def exported(model: Any, inputs: Sequence[Any]) -> ExportedProgram:
@@ -218,12 +231,15 @@ class OwnModel:
 
     @_naming_reference()
     def of_runs(self, runs: Sequence[Run]) -> tuple[Run, ...]:
-        graph, names = self.paired.graph, list(self.paired.operators.values())
+        graph, paired = self.paired.graph, self.paired.operators
         logged = [self._logged(compared.comparison) for compared in runs]
         seen = {operator for values in logged for operator in values}
-        numbers = {name: at for at, (name, operator) in enumerate(self.paired.operators.items()) if operator in seen}
-        for node in operators(graph.nodes):
-            node.instruction = numbers.get(node.name, -1) if len(node.outputs) == 1 else -1
+        known = {name for (name, _), operator in paired.items() if operator in seen}
+        names: dict[tuple[int, int], str] = {}
+        for at, node in enumerate(operators(graph.nodes)):
+            node.instruction = at if node.name in known else -1
+            for output in range(len(node.outputs) if node.name in known else 0):
+                names[at, output] = paired.get((node.name, output), "")
         zeros = {target: torch.zeros_like(self._constants[target]) for target in self.paired.forgotten}
 
         def fresh() -> Evaluator:
@@ -235,7 +251,10 @@ class OwnModel:
         inputs = [execution.inputs for execution in self._replay.executions]
         with SpillFile() as file:
             for run, compared in enumerate(runs):
-                values = {at: [logged[run][name]] for at, name in enumerate(names) if name in logged[run]}
+                values: dict[int, list[Any]] = {}
+                for (at, _), operator in names.items():
+                    values.setdefault(at, []).append(logged[run].get(operator))
+                values = {at: given for at, given in values.items() if any(value is not None for value in given)}
                 log = GivenValues(values, self._replay.executions[run].log.outputs())
                 executions.append(Execution(inputs[run], log))
                 compare = partial(
@@ -251,11 +270,12 @@ class OwnModel:
                 comparisons += lanes.compare(run, inputs[run], compare)
                 lanes.settle(comparisons[-1])
             judge_totals(comparisons, inputs, fresh)
+        places = {operator: place for place, operator in names.items() if operator}
         own = {
-            place: names.index(operator)
+            place: places[operator]
             for compared in runs
             for operator, place in self._first(compared.comparison).items()
-            if operator in names
+            if operator in places
         }
         self.counterpart = Counterpart(Replay(fresh, executions), own)
         pairs = zip(runs, comparisons, strict=True)
@@ -267,7 +287,7 @@ class OwnModel:
 
     def rungs(self, run: int) -> list[Stage]:
         form = ProgramForm(self.paired.graph, self._constants)
-        names = {(name, 0): operator for name, operator in self.paired.operators.items()}
+        names = self.paired.operators
         given = [execution.inputs for execution in self._replay.executions[: run + 1]]
         with SpillFile() as file:
             taken, noise, outputs = form.measured(given, dict.fromkeys(names, file.put), [run])
@@ -297,8 +317,10 @@ class OwnModel:
                 values.setdefault(*value)
         return values
 
-    def _joined(self, before: ExecutionGaps, compared: ExecutionGaps, names: Sequence[str]) -> ExecutionGaps:
-        known = {names[gap.instruction]: gap for gap in compared.gaps}
+    def _joined(
+        self, before: ExecutionGaps, compared: ExecutionGaps, names: Mapping[tuple[int, int], str]
+    ) -> ExecutionGaps:
+        known = {names[gap.instruction, gap.output]: gap for gap in compared.gaps if names[gap.instruction, gap.output]}
         first = self._first(before)
         gaps = [self._gap(gap, known, first, judged=before.judged) for gap in before.gaps]
         changed = replace(before, gaps=gaps)

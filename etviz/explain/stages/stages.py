@@ -71,7 +71,6 @@ class ProgramForm:
     def evaluate(
         self, executions: Sequence[Sequence[Any]], hooks: Callable[[int], Mapping[Key, Hook]], runs: Container[int]
     ) -> dict[int, Taken]:
-        """In order, with their buffers; only `hooks` of `runs` are asked for."""
         evaluator = self.fresh()
         taken = {
             run: _taken(evaluator, self._typed(inputs), hooks(run) if run in runs else {})
@@ -88,17 +87,16 @@ class ProgramForm:
         return given
 
     def readings(self) -> dict[str, Key]:
-        """None of an operator that became several values."""
+        """By operator, ``name[1]`` its second output; none of one that became several."""
         readings: dict[str, Key] = {}
         for operator in self.values.operators.values():
-            for key in self.values.values_of(operator)[:1] if len(operator.last) == 1 else ():
-                readings[operator.name] = self.values.on_grid(key) or key
+            for key in self.values.values_of(operator) if len(operator.last) == 1 else ():
+                readings[operator.name + f"[{key[1]}]" * bool(key[1])] = self.values.on_grid(key) or key
         return readings
 
     def measured(
         self, executions: Sequence[Sequence[Any]], hooks: Mapping[Key, Hook], runs: Sequence[int]
     ) -> tuple[dict[int, Taken], dict[int, dict[Key, Noise]], list[list[Noise]]]:
-        """The values of `runs` that `hooks` ask for with their noise, and that of the outputs."""
         names = {node.name for node in self.values.graph.nodes if any((node.name, at) in hooks for at in _places(node))}
         given, taken = [self._typed(inputs) for inputs in executions], dict[int, Taken]()
 
@@ -189,9 +187,7 @@ class Stages:
             if node is None or not node.reads():
                 continue
             source = self.lowered.values.value(node.reads()[0])
-            if is_dequantize(node):
-                self._operators[source] = operator
-            elif node.target == VIEW:  # not logged, but what it shows is
+            if is_dequantize(node) or node.target == VIEW:  # a view is not logged, but what it shows is
                 self._operators.setdefault(source, operator)
 
     @property
@@ -204,7 +200,6 @@ class Stages:
         return fresh | {**kept, LOWERED: replay.fresh}
 
     def evaluate(self, name: str, file: SpillFile, runs: Sequence[int], *, measured: bool = True) -> list[Stage]:
-        """A stage that can't be evaluated has the reason as its `problem`."""
         try:
             form = self.lowered if name == LOWERED else ProgramForm.of(self.makers[name]())
             readings = {key: operator for operator, key in self.readings(name, form).items()}
@@ -267,7 +262,7 @@ class Stages:
         node = self.lowered.values.nodes.get(key[0]) if key is not None else None
         if operator is None:
             return None
-        if node is None or not is_quantize(node):
+        if node is None or not is_quantize(node) or self._readings[operator] == key:
             return operator, self._as_shown(gap.runtime, self._readings[operator])
         grid = read_grid(node)
         return (operator, grid.dequantize(gap.runtime)) if grid is not None else None
