@@ -165,6 +165,7 @@ class Evaluator(GraphInterpreter):
                 Scope(env, self.second_lane(env) if lanes and told is not None else None, seen, told) for told in logged
             ]
             scopes[0] = replace(scopes[0], perturbed=self.perturbed_lanes(env))
+            self.replays = scopes[0].local is not None
             self._walk(self.graph, *scopes)
             if scopes[0].local is not None:
                 self.end_second_lane(scopes[0].local)

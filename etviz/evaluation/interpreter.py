@@ -95,7 +95,7 @@ class GraphInterpreter(ABC):
         self.state: State = {}
         self.prepared = prepared or Prepared()
         self._unpacked = self.prepared.unpacked
-        self._reading: Node | None = None
+        self.replays = False
         self.forget_weights()
 
     @abstractmethod
@@ -158,21 +158,24 @@ class GraphInterpreter(ABC):
         return known
 
     def arguments(self, env: Environment, node: Node) -> tuple[list[Any], dict[str, Any]]:
-        """Its weights are read once, until another node reads weights."""
         _, args, kwargs, _ = self.forms(node)
-        self._reading = node
         return args.fill(env, self._read_once), kwargs.fill(env, self._read_once) if node.kwargs else {}
 
     def forget_weights(self) -> None:
-        self._reader: Node | None = None
         self._read: dict[str, torch.Tensor] = {}
+        self._largest = self._held = 0
 
     def _read_once(self, target: str) -> torch.Tensor:
-        if target not in self._read:
-            if self._reader is not self._reading:
-                self._reader, self._read = self._reading, {}
-            self._read[target] = self._kept(target)
-        return self._read[target]
+        weight = self._read.pop(target, None)
+        if weight is None:
+            weight = self._kept(target)
+            self._held += weight.nbytes
+            self._largest = max(self._largest, weight.nbytes)
+        self._read[target] = weight
+        most = (3 if self.replays else 1) * self._largest  # a gated perceptron, which is replayed as one, has three
+        while self._held - weight.nbytes > most:
+            self._held -= self._read.pop(next(iter(self._read))).nbytes
+        return weight
 
     def reads(self, node: Node) -> tuple[str, ...]:
         return self.forms(node)[3]

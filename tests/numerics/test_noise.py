@@ -688,12 +688,12 @@ def in_a_delegate(inner: Graph, *names: str) -> Graph:
 
 def test_a_delegate_and_its_replay_read_a_weight_once() -> None:
     x, meta = normal(4, 64), (Meta("float32", (4, 64), None),)
-    inner = Graph("inner", [Input("x", "user", "x", meta[0]), Input("w", "parameter", "w", None)])
+    inner = Graph("inner", [Input("x", "user", "x", meta[0]), *(Input(w, "parameter", w, None) for w in "abc")])
     inner.nodes = [
-        Node("act", "aten.relu.default", (Ref("x"),)),
-        Node("product", "aten.linear.default", (Ref("act"), Ref("w"))),
+        Node(f"by_{w}", "aten.linear.default", (Ref(before), Ref(w)))
+        for before, w in zip(("x", "by_a", "by_b"), "abc", strict=True)
     ]
-    graph = in_a_delegate(inner, "product")
+    graph = in_a_delegate(inner, "by_c")
     graph.nodes = [
         Node("before", "aten.relu.default", (Ref("x"),), instruction=0, outputs=meta),
         replace(graph.nodes[0], args=(Ref("before"),), instruction=1, outputs=meta),
@@ -706,12 +706,14 @@ def test_a_delegate_and_its_replay_read_a_weight_once() -> None:
             reads.append(name)
             return super().__getitem__(name)
 
-    weights, found = Counted(w=normal(64, 64)), dict[str, Value]()
+    weights, found = Counted({w: normal(64, 64) for w in "abc"}), dict[str, Value]()
     logged = {"before": [x + 1]}
     evaluator = Evaluator(graph, weights)
     evaluator.run([x], lambda node, value: found.update({node.name: value}), lambda node: logged.get(node.name))
-    assert reads == ["w"]
-    wanted = torch.nn.functional.linear(torch.relu(x + 1), dict.__getitem__(weights, "w"))
+    assert reads == ["a", "b", "c"]
+    wanted = x + 1
+    for weight in weights.values():
+        wanted = torch.nn.functional.linear(wanted, weight)
     assert torch.equal(found["call"].local[0], wanted)
 
 

@@ -39,6 +39,7 @@ _PRODUCTS: Final = {
     "aten.convolution.default": (0, 1),
 }
 """Products that are linear in one argument: its position, and the weight's."""
+_BATCHED: Final = "aten.bmm.default"
 _VIEWS: Final = {
     "aten.permute_copy.default": "aten.permute.default",
     "aten.transpose_copy.int": "aten.transpose.int",
@@ -245,6 +246,8 @@ class Float64(GraphInterpreter):
         try:
             if target in _PRODUCTS:
                 return self._product(node, _by_place(node, args, kwargs))
+            if target == _BATCHED and torch.is_grad_enabled():
+                return _function()[1].apply(*_by_place(node, args, kwargs), partial(self._limits.call, target))
             return widen(self._limits.call(target, args, kwargs))
         except EtvizError:
             raise
@@ -266,7 +269,7 @@ class Float64(GraphInterpreter):
         def forward(value: torch.Tensor) -> torch.Tensor:
             return widen(self._limits.call(node.target, [*given[:operand], value, *given[operand + 1 :]], {}))
 
-        return _function().apply(x, forward, backward)
+        return _function()[0].apply(x, forward, backward)
 
     def again(self, address: int) -> Callable[[], torch.Tensor] | None:
         source = self._unpacked.source(address)
@@ -362,7 +365,26 @@ def _function() -> Any:
             by_operand = ctx.by_operand(short[0]).double().reshape(ctx.shape)
             return by_operand if short[1] in (0.0, 1.0) else by_operand * short[1], None, None
 
-    return Product
+    class Batched(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor, forward: Callable[..., torch.Tensor]) -> torch.Tensor:
+            ctx.save_for_backward(x, y)
+            return forward([x, y], {})
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+            x, y = ctx.saved_tensors
+            return _in_float32(gradients[0], y.mT), _in_float32(x.mT, gradients[0]), None
+
+    return Product, Batched
+
+
+def _in_float32(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    first, second = _short(x), _short(y)
+    if first is None or second is None:
+        return x @ y
+    product, factor = (first[0] @ second[0]).double(), first[1] * second[1]
+    return product if factor == 1.0 else product.mul_(factor)
 
 
 def _by_place(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

@@ -20,13 +20,14 @@ from etviz.errors import EtvizError, FileChangedError, PairingError
 from etviz.evaluation.interludes import TURN, Exchange, Interlude, Turn
 from etviz.evaluation.interludes import Turns as CallTurns
 from etviz.evaluation.interpreter import State
+from etviz.evaluation.limits import nbytes
 from etviz.evaluation.rounds import Course, Turns, stacked
 from etviz.evaluation.values import Logged, flat_values
 from etviz.explain.attribution.float64 import Float64, rounds
 from etviz.explain.attribution.wide_constants import widen
 from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node, Ref, refs
 from etviz.graph.loops import body_of
-from etviz.graph.uses import item_of
+from etviz.graph.uses import item_of, only_moves
 from etviz.tensors.blocks import equal
 from etviz.tensors.finite import has_nonfinite, largest_of
 
@@ -103,12 +104,13 @@ class Contribution:
             self.replacement = (where, runtime) if self.size else None
             return
         difference = runtime - local
-        if has_nonfinite(difference):
+        largest = largest_of(difference)
+        if not math.isfinite(largest):
             finite = torch.isfinite(difference)
             same = (runtime == local) | (runtime.isnan() & local.isnan())
             self.excluded += int((~finite & ~same).sum())
             difference, local = torch.where(finite, difference, 0.0), torch.where(finite, local, 0.0)
-        largest = largest_of(difference)
+            largest = largest_of(difference)
         norm = float(local.norm())
         self.size = float(difference.norm()) / norm if norm else largest
         self.difference = difference.float() if 1e-30 < largest < 1e30 else difference
@@ -122,7 +124,8 @@ class Contribution:
             self.excluded += int((~finite).sum())
             gradient = clean = torch.where(finite, gradient, 0.0)
         if self.difference is not None:
-            self.influence = float((gradient * self.difference).sum()) + (self.influence or 0.0)
+            flat = gradient.reshape(-1), self.difference.reshape(-1).to(gradient.dtype)
+            self.influence = float(torch.dot(*flat)) + (self.influence or 0.0)
         if self.instruction < 0:
             self.gradient = gradient if self.gradient is None else self.gradient + gradient
         return clean
@@ -309,7 +312,7 @@ class Linearizer:
         reference = _detached(middle) if near else values[1]
         local = values[-1] if moved and not problem else None if problem else reference
         computed = NodeValues(reference, local, middle, near)
-        lanes = self._finish(node, computed, logged(node), problem)
+        lanes = self._finish(node, computed, logged(node), problem, list(given.values()))
         self._depend(graph, node, lanes, given, _passing(computed))
         return lanes
 
@@ -332,7 +335,9 @@ class Linearizer:
             for part, names, go in zip(lanes.parts, sources, passes, strict=False)
         )
 
-    def _finish(self, node: Node, computed: NodeValues, logged: Any, problem: str) -> NodeValues:
+    def _finish(
+        self, node: Node, computed: NodeValues, logged: Any, problem: str, given: Sequence[NodeValues]
+    ) -> NodeValues:
         references, middles = flat_values(computed.reference), flat_values(computed.middle)
         locals_ = flat_values(computed.runtime) if computed.runtime is not None else [None] * len(references)
         if logged is None or len(logged) != len(references):
@@ -342,7 +347,8 @@ class Linearizer:
         for output, (ref, loc, mid, run) in enumerate(zip(references, locals_, middles, logged, strict=True)):
             value, contribution = self._runtime_value(node, output, ref, loc, run, problem)
             out = NodeValues(ref, value, mid)
-            out.middle, out.near = self._link(contribution, out, near=computed.near)
+            moved = value is loc and only_moves(node) and [nbytes(lanes.reference) for lanes in given] == [nbytes(ref)]
+            out.middle, out.near = self._link(contribution, out, near=computed.near, moved=moved)
             if contribution is not None:
                 out.reach = contribution.bit
             outs.append(out)
@@ -392,8 +398,12 @@ class Linearizer:
         self._found.contributions.append(contribution)
         return contribution
 
-    def _link(self, contribution: Contribution | None, lanes: NodeValues, *, near: bool) -> tuple[Any, bool]:
+    def _link(
+        self, contribution: Contribution | None, lanes: NodeValues, *, near: bool, moved: bool = False
+    ) -> tuple[Any, bool]:
         """The point through which the gradient flows on, and whether it is the reference.
+
+        `moved` elements of one value are as `near` as they were.
 
         A new tensor: inside a delegate one output may be computed from another, and a gradient must not count for both.
         """
@@ -402,12 +412,12 @@ class Linearizer:
             return middle, True
         if not isinstance(middle, torch.Tensor) or not middle.is_floating_point():
             return lanes.reference, True
-        shift = _shift(lanes.reference, lanes.runtime)
+        shift = None if near and moved else _shift(lanes.reference, lanes.runtime)
         if shift is not None or not near:
             target = lanes.reference if shift is None else lanes.reference + shift
             with torch.enable_grad():
                 middle = middle + torch.nan_to_num(target - middle.detach(), 0.0, 0.0, 0.0)
-        if contribution is not None:
+        if contribution is not None and (middle.requires_grad or contribution.size):
             if not middle.requires_grad:
                 middle = middle.detach().requires_grad_()
                 middle.register_post_accumulate_grad_hook(_forget)
