@@ -32,7 +32,7 @@ from etviz.evaluation.values import Chain, Logged, Perturbation, Seen, SeenToget
 from etviz.graph.ir import CONTROL, LOOPS, OBSERVED, Graph, Node, Ref, map_arg, refs
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.loops import body_of
-from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments, is_conversion
+from etviz.graph.quantize_ops import LINEAR, chooses_grid, converted, grid_arguments, is_conversion
 from etviz.graph.uses import Uses, is_size, is_stateful, item_of, only_moves
 from etviz.tensors.blocks import dtype_name
 from etviz.tensors.metrics import AT_LEAST, BY_LAW, Noise
@@ -267,12 +267,12 @@ class Evaluator(GraphInterpreter):
             weight = self._streamed(graph, node, args, kwargs)
             given = [*args, *kwargs.values()]
             return weight or self._unpacked.value(graph, node, given, partial(self._unpack, node, args, kwargs))
-        if self.rounding is None:
+        if self.rounding is None or (type(self.rounding) is Sizing and id(node) not in self.rounding.wanted):
             return self._compute(node.target, args, kwargs)
         return self.rounding.call(self._compute, node, args, kwargs, delegated=graph.is_delegated(node))
 
     def _compute(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if weight_of(target, args, kwargs) is not None:
+        if target == LINEAR and weight_of(target, args, kwargs) is not None:
             return self.products(target, [(args, kwargs)])[0]
         return self.limits.call(target, args, kwargs)
 
@@ -320,21 +320,11 @@ class Evaluator(GraphInterpreter):
         last, limits, env, seen = self.last_uses(graph), self.limits, scope.env, scope.seen
         scopes = (scope, *others)
         alone = not others and seen is None and scope.local is None and scope.perturbed is None
-        alone = alone and scope.logged is None and type(self).step is Evaluator.step
+        if alone and scope.logged is None and type(self).step is Evaluator.step:
+            self._values(graph, scope)
+            return
         sizes: dict[str, int] = {}
         for node in graph.nodes:
-            if alone:
-                if node.target in CONTROL:
-                    plain = self.step(graph, node, scope).reference
-                else:
-                    plain = self._plainly(graph, node, scope, *self.arguments(env, node))
-                check_result(node, plain)
-                env[node.name] = plain
-                sizes[node.name] = limits.add(plain)
-                for name in last.get(node.name, ()):
-                    env.pop(name, None)
-                    limits.live -= sizes.pop(name, 0)
-                continue
             value = self.step(graph, node, scope)
             check_result(node, value.reference)
             values = [value, *(self._execution(graph, node, other, value) for other in others)]
@@ -356,6 +346,29 @@ class Evaluator(GraphInterpreter):
                     if each.local is not None:
                         each.local.pop(name, None)
                         each.chains.pop(name, None)
+
+    def _values(self, graph: Graph, scope: Scope) -> None:
+        last, limits, env, sizes = self.last_uses(graph), self.limits, scope.env, dict[str, int]()
+        evaluate = self._plainly if self.known and graph is self.graph else None
+        for node in graph.nodes:
+            if node.target in CONTROL:
+                plain = self.step(graph, node, scope).reference
+            elif evaluate is not None:
+                plain = evaluate(graph, node, scope, *self.arguments(env, node))
+            else:
+                args, kwargs = self.arguments(env, node)
+                try:
+                    plain = self.apply(graph, node, args, kwargs)
+                except EtvizError:
+                    raise
+                except Exception as error:
+                    raise _failed(node, error) from error
+            check_result(node, plain)
+            env[node.name] = plain
+            sizes[node.name] = limits.add(plain)
+            for name in last.get(node.name, ()):
+                env.pop(name, None)
+                limits.live -= sizes.pop(name, 0)
 
     def _go_on(self, graph: Graph, node: Node, value: Value, scope: Scope, local: dict[str, Any]) -> None:
         local[node.name] = merge(node, value)
@@ -464,10 +477,7 @@ class Evaluator(GraphInterpreter):
         except EtvizError:
             raise
         except Exception as error:
-            raise PairingError(
-                f"The reference of {node.name} ({node.target}) can't be computed: {error}",
-                OTHER_INPUTS,
-            ) from error
+            raise _failed(node, error) from error
 
     def reference(self, graph: Graph, node: Node, scope: Scope, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if self.known and graph is self.graph:
@@ -646,6 +656,10 @@ class Evaluator(GraphInterpreter):
     def _course(self, node: Node, env: Mapping[str, Any]) -> Course:
         carries, rows, operands = ([self.look_up(env, leaf) for leaf in part] for part in node.args)
         return Course(carries, rows, operands)
+
+
+def _failed(node: Node, error: Exception) -> PairingError:
+    return PairingError(f"The reference of {node.name} ({node.target}) can't be computed: {error}", OTHER_INPUTS)
 
 
 def _has_no_instruction(node: Node) -> bool:
