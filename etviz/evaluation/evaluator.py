@@ -192,7 +192,7 @@ class Evaluator(GraphInterpreter):
 
     def beside(self, call: Interlude) -> Self:
         other = copy.copy(self)
-        for name in ("_has_branches", "_giving_outputs", "_untold"):
+        for name in ("_has_branches", "_giving_outputs", "_untold", "_note"):
             vars(other).pop(name, None)
         other.graph, other.constants = call.evaluator.graph, call.evaluator.constants
         other.prepared, other.roundings = call.evaluator.prepared, ()
@@ -381,10 +381,11 @@ class Evaluator(GraphInterpreter):
     def is_chained(self, node: Node, value: Value, scope: Scope) -> bool:
         if not self.roundings or scope.local is None or value.local is None:
             return False
-        item = item_of(node)
+        item = item_of(node) if scope.chains else None
         if item is not None and item[0] in scope.chains and scope.chains[item[0]].has_logged(item[1]):
             return False
-        return any(name in scope.chains for name in self.reads(node)) or self._is_missing(node, value, scope)
+        chained = bool(scope.chains) and not scope.chains.keys().isdisjoint(self.reads(node))
+        return chained or self._is_missing(node, value, scope)
 
     def _is_missing(self, node: Node, value: Value, scope: Scope) -> bool:
         reads = self.reads(node)
@@ -412,7 +413,7 @@ class Evaluator(GraphInterpreter):
             steps = map(dynamic.step, flat_values(value.local), flat_values(plain))
             known = value.steps or [None] * len(value.runtime or ())
             value.steps = [max(a or 0.0, b or 0.0) or None for a, b in zip(steps, known, strict=True)]
-            value.note = value.note or dynamic.note(graph)
+            value.note = value.note or (self._note if graph is self.graph else dynamic.note(graph))
 
     def _perturbed(
         self, graph: Graph, node: Node, value: Any, local: Mapping[str, Any], chains: Mapping[str, Chain]
@@ -597,6 +598,10 @@ class Evaluator(GraphInterpreter):
             for branch in self.graph.branches(node)
             if any(map(_has_no_instruction, branch.walk()))
         )
+
+    @cached_property
+    def _note(self) -> str:
+        return dynamic.note(self.graph)
 
     @cached_property
     def _giving_outputs(self) -> frozenset[str]:
