@@ -133,7 +133,7 @@ def explain_gaps(
     again: Callable[[Perturbation], Any] | None,
     value: Any,
 ) -> None:
-    """Have `explain` try hypotheses for gaps that are bad, and are not forgotten until then."""
+    # `explain` tries them later, as gaps that are bad may be forgotten until then.
     if again is not None and len(result.unexplained) < _INSTRUCTIONS and any(gap.is_bad() for gap in gaps):
         result.unexplained.append(partial(_explain, gaps, graph, nodes, again, value))
 

@@ -367,7 +367,9 @@ def _norms(value: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def _norms_once(weight: torch.Tensor) -> torch.Tensor:
-    """As long as the weight is the same tensor, and nothing wrote to it."""
+    # As long as it is the same tensor, and nothing wrote to it, which tensors of inference_mode do not tell.
+    if weight.is_inference():
+        return _norms(weight, -1)
     known = _NORMS.get(id(weight))
     if known is None or known[0]() is not weight or known[1] != weight._version:
         while len(_NORMS) >= _MOST_NORMS:
