@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.gap import TOGETHER, ExecutionGaps, Gap, Keeper
-from etviz.comparison.hypotheses import explain_gaps
+from etviz.comparison.hypotheses import explain, explain_gaps
 from etviz.comparison.judging import judge_introduced
 from etviz.comparison.measurement import add_gap, add_introduced, add_unpaired
 from etviz.comparison.nonfinite import NonFinite
@@ -40,7 +40,8 @@ def compare_exact(
     `evaluator` is in the state that earlier executions left. `pairing` is ``exact`` (recorded) or ``derived``.
     """
     given = {"run": run, "keeper": keeper, "introduced": introduced, "pairing": pairing, "custom": custom}
-    return compare_together(evaluator, [log], inputs, **given)[0]
+    explain(*(compared := compare_together(evaluator, [log], inputs, **given)))
+    return compared[0]
 
 
 def compare_together(
@@ -54,7 +55,7 @@ def compare_together(
     pairing: str = "exact",
     custom: CustomMetrics | None = None,
 ) -> list[ExecutionGaps]:
-    """`compare_exact` for several executions on the same inputs, numbered from `run` on."""
+    """`compare_exact` for several executions on the same inputs, numbered from `run` on; `explain` is not called."""
     same = {"run": run, "keeper": keeper, "introduced": introduced, "pairing": pairing, "custom": custom}
     lanes = _Executions(evaluator, logs, [inputs] * len(logs), **same)
     outputs = evaluator.run_together(inputs, lanes.logged, lanes.see, replay=introduced)

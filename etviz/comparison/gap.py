@@ -11,7 +11,7 @@ from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.tensors.metrics import AT_LEAST, NAN, THRESHOLD, UNKNOWN, Noise, Sums, level, severity_of, unavoidable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import torch
 
@@ -188,7 +188,7 @@ class ExecutionGaps:
     without elements. `readers` has the instructions that read each program input, None if the reference's graph tells;
     then `followers` has, by kind of input (``user``, ``buffer``), those whose introduced gaps follow from them.
     `ill_defined` instructions make integers of NaN or Inf, which `nonfinite_inputs` hold. `undetermined` tells
-    why outputs can't be judged: they "follow from …". `explained` counts instructions for which hypotheses were tried.
+    why outputs can't be judged: they "follow from …". `unexplained` try hypotheses for an instruction.
     `delegate_inputs` are each delegate's logged inputs if nothing is compared. `samples` tell its noise until it is
     judged.
     """
@@ -209,7 +209,7 @@ class ExecutionGaps:
     undetermined: str = ""
     ill_defined: set[int] = field(default_factory=set)
     nonfinite_inputs: tuple[str, ...] = ()
-    explained: int = 0
+    unexplained: list[Callable[[], None]] = field(default_factory=list)
     delegate_inputs: dict[int, list[Any]] = field(default_factory=dict)
     samples: Samples | None = None
     run: int = 0

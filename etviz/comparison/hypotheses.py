@@ -133,10 +133,25 @@ def explain_gaps(
     again: Callable[[Perturbation], Any] | None,
     value: Any,
 ) -> None:
+    # `explain` tries them later, as gaps that are bad may be forgotten until then.
+    if again is not None and len(result.unexplained) < _INSTRUCTIONS and any(gap.is_bad() for gap in gaps):
+        result.unexplained.append(partial(_explain, gaps, graph, nodes, again, value))
+
+
+def explain(*results: ExecutionGaps) -> None:
+    with torch.no_grad():
+        for result in results:
+            for each in result.unexplained:
+                each()
+            result.unexplained.clear()
+
+
+def _explain(
+    gaps: Sequence[Gap], graph: Graph, nodes: Sequence[Node], again: Callable[[Perturbation], Any], value: Any
+) -> None:
     bad = [gap for gap in gaps if gap.is_bad()]
-    if not bad or again is None or result.explained >= _INSTRUCTIONS:
+    if not bad:
         return
-    result.explained += 1
     plain, end = flat_values(value), time.monotonic() + _SECONDS
     for hypothesis in itertools.islice(hypotheses(graph, nodes), _MOST):
         if time.monotonic() > end:

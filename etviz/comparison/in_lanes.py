@@ -7,6 +7,7 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from etviz.comparison.hypotheses import explain
 from etviz.comparison.judging import EarlierNoise
 from etviz.errors import EtvizError
 from etviz.evaluation.noise import Growth, Lanes, Samples, first_lanes
@@ -118,9 +119,12 @@ class InLanes:
             self._plain.shown_before = {}
 
     def settle(self, comparison: ExecutionGaps) -> None:
-        """Judge the total gaps of an execution as far as noise is known; where this is enough, measure no more."""
+        """Judge the total gaps of an execution as far as noise is known; where that is enough, measure no more."""
+        explain(comparison)
         self._earlier.settle(comparison)
-        if isinstance(self.evaluator, Lanes) and self._earlier.is_enough:
+        unknown = not comparison.judged and self.evaluator.keeps_state  # so are those of all that come later
+        self._earlier.lacking = None if unknown else self._earlier.lacking
+        if isinstance(self.evaluator, Lanes) and (unknown or self._earlier.is_enough):
             states = self.states
             self._go_on_with(self._plain)
             self.states = states

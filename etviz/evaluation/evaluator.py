@@ -32,7 +32,7 @@ from etviz.evaluation.values import Chain, Logged, Perturbation, Seen, SeenToget
 from etviz.graph.ir import CONTROL, LOOPS, OBSERVED, Graph, Node, Ref, map_arg, refs
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.loops import body_of
-from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments, is_conversion
+from etviz.graph.quantize_ops import LINEAR, chooses_grid, converted, grid_arguments, is_conversion
 from etviz.graph.uses import Uses, is_size, is_stateful, item_of, only_moves
 from etviz.tensors.blocks import dtype_name
 from etviz.tensors.metrics import AT_LEAST, BY_LAW, Noise
@@ -193,7 +193,7 @@ class Evaluator(GraphInterpreter):
 
     def beside(self, call: Interlude) -> Self:
         other = copy.copy(self)
-        for name in ("_has_branches", "_giving_outputs", "_untold"):
+        for name in ("_has_branches", "_giving_outputs", "_untold", "_note"):
             vars(other).pop(name, None)
         other.graph, other.constants = call.evaluator.graph, call.evaluator.constants
         other.prepared, other.roundings = call.evaluator.prepared, ()
@@ -268,12 +268,12 @@ class Evaluator(GraphInterpreter):
             weight = self._streamed(graph, node, args, kwargs)
             given = [*args, *kwargs.values()]
             return weight or self._unpacked.value(graph, node, given, partial(self._unpack, node, args, kwargs))
-        if self.rounding is None:
+        if self.rounding is None or (type(self.rounding) is Sizing and id(node) not in self.rounding.wanted):
             return self._compute(node.target, args, kwargs)
         return self.rounding.call(self._compute, node, args, kwargs, delegated=graph.is_delegated(node))
 
     def _compute(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if weight_of(target, args, kwargs) is not None:
+        if target == LINEAR and weight_of(target, args, kwargs) is not None:
             return self.products(target, [(args, kwargs)])[0]
         return self.limits.call(target, args, kwargs)
 
@@ -321,21 +321,11 @@ class Evaluator(GraphInterpreter):
         last, limits, env, seen = self.last_uses(graph), self.limits, scope.env, scope.seen
         scopes = (scope, *others)
         alone = not others and seen is None and scope.local is None and scope.perturbed is None
-        alone = alone and scope.logged is None and type(self).step is Evaluator.step
+        if alone and scope.logged is None and type(self).step is Evaluator.step:
+            self._values(graph, scope)
+            return
         sizes: dict[str, int] = {}
         for node in graph.nodes:
-            if alone:
-                if node.target in CONTROL:
-                    plain = self.step(graph, node, scope).reference
-                else:
-                    plain = self._plainly(graph, node, scope, *self.arguments(env, node))
-                check_result(node, plain)
-                env[node.name] = plain
-                sizes[node.name] = limits.add(plain)
-                for name in last.get(node.name, ()):
-                    env.pop(name, None)
-                    limits.live -= sizes.pop(name, 0)
-                continue
             value = self.step(graph, node, scope)
             check_result(node, value.reference)
             values = [value, *(self._execution(graph, node, other, value) for other in others)]
@@ -358,6 +348,29 @@ class Evaluator(GraphInterpreter):
                         each.local.pop(name, None)
                         each.chains.pop(name, None)
 
+    def _values(self, graph: Graph, scope: Scope) -> None:
+        last, limits, env, sizes = self.last_uses(graph), self.limits, scope.env, dict[str, int]()
+        evaluate = self._plainly if self.known and graph is self.graph else None
+        for node in graph.nodes:
+            if node.target in CONTROL:
+                plain = self.step(graph, node, scope).reference
+            elif evaluate is not None:
+                plain = evaluate(graph, node, scope, *self.arguments(env, node))
+            else:
+                args, kwargs = self.arguments(env, node)
+                try:
+                    plain = self.apply(graph, node, args, kwargs)
+                except EtvizError:
+                    raise
+                except Exception as error:
+                    raise _failed(node, error) from error
+            check_result(node, plain)
+            env[node.name] = plain
+            sizes[node.name] = limits.add(plain)
+            for name in last.get(node.name, ()):
+                env.pop(name, None)
+                limits.live -= sizes.pop(name, 0)
+
     def _go_on(self, graph: Graph, node: Node, value: Value, scope: Scope, local: dict[str, Any]) -> None:
         local[node.name] = merge(node, value)
         if self.is_chained(node, value, scope):
@@ -369,10 +382,11 @@ class Evaluator(GraphInterpreter):
     def is_chained(self, node: Node, value: Value, scope: Scope) -> bool:
         if not self.roundings or scope.local is None or value.local is None:
             return False
-        item = item_of(node)
+        item = item_of(node) if scope.chains else None
         if item is not None and item[0] in scope.chains and scope.chains[item[0]].has_logged(item[1]):
             return False
-        return any(name in scope.chains for name in self.reads(node)) or self._is_missing(node, value, scope)
+        chained = bool(scope.chains) and not scope.chains.keys().isdisjoint(self.reads(node))
+        return chained or self._is_missing(node, value, scope)
 
     def _is_missing(self, node: Node, value: Value, scope: Scope) -> bool:
         reads = self.reads(node)
@@ -400,7 +414,7 @@ class Evaluator(GraphInterpreter):
             steps = map(dynamic.step, flat_values(value.local), flat_values(plain))
             known = value.steps or [None] * len(value.runtime or ())
             value.steps = [max(a or 0.0, b or 0.0) or None for a, b in zip(steps, known, strict=True)]
-            value.note = value.note or dynamic.note(graph)
+            value.note = value.note or (self._note if graph is self.graph else dynamic.note(graph))
 
     def _perturbed(
         self, graph: Graph, node: Node, value: Any, local: Mapping[str, Any], chains: Mapping[str, Chain]
@@ -465,10 +479,7 @@ class Evaluator(GraphInterpreter):
         except EtvizError:
             raise
         except Exception as error:
-            raise PairingError(
-                f"The reference of {node.name} ({node.target}) can't be computed: {error}",
-                OTHER_INPUTS,
-            ) from error
+            raise _failed(node, error) from error
 
     def reference(self, graph: Graph, node: Node, scope: Scope, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if self.known and graph is self.graph:
@@ -590,6 +601,10 @@ class Evaluator(GraphInterpreter):
         )
 
     @cached_property
+    def _note(self) -> str:
+        return dynamic.note(self.graph)
+
+    @cached_property
     def _giving_outputs(self) -> frozenset[str]:
         uses = Uses(self.graph)
         return frozenset(uses.value(name)[0] for name in refs(self.graph.outputs))
@@ -647,6 +662,10 @@ class Evaluator(GraphInterpreter):
     def _course(self, node: Node, env: Mapping[str, Any]) -> Course:
         carries, rows, operands = ([self.look_up(env, leaf) for leaf in part] for part in node.args)
         return Course(carries, rows, operands)
+
+
+def _failed(node: Node, error: Exception) -> PairingError:
+    return PairingError(f"The reference of {node.name} ({node.target}) can't be computed: {error}", OTHER_INPUTS)
 
 
 def _has_no_instruction(node: Node) -> bool:

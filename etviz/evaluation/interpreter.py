@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 State = dict[str, Any]
 
+_OTHERS: Final = frozenset(("getitem", "delegate", OBSERVED, *LOOPS))
+"""Targets that are no operators."""
+
 _SMALL: Final = 1 << 10
 """Bytes up to which a constant is kept, because finding it takes longer."""
 
@@ -105,13 +108,15 @@ class GraphInterpreter(ABC):
     def call(self, graph: Graph, args: Sequence[Any]) -> list[Any]: ...
 
     def apply(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if node.target not in _OTHERS:
+            return self.operator(graph, node, args, kwargs)
         if node.target == "getitem":
             return _item(*args)
         if node.target == "delegate":
             return self.call(graph.inside(node), args)
         if node.target in LOOPS:
             return self._loop(body_of(graph, node), Course(*args))
-        return args if node.target == OBSERVED else self.operator(graph, node, args, kwargs)
+        return args
 
     def _loop(self, body: Graph, course: Course) -> list[Any]:
         for at in range(course.rounds):

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import math
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -70,6 +71,8 @@ ENOUGH: Final = 1000
 _TERMS, _CLOSE = 60, 1e-12
 """Terms that the continued fraction of the F distribution needs for `ENOUGH` degrees of freedom to be so close."""
 _PICKING: Final = frozenset(("copy_", "embedding", "index_select", "gather", "index", "where", "full_like"))
+_NORMS: Final[dict[int, tuple[weakref.ref[torch.Tensor], int, torch.Tensor]]] = {}
+_MOST_NORMS: Final = 1 << 10
 _CHOOSING: Final = frozenset(
     ("argmax", "argmin", "max", "min", "topk", "sort", "kthvalue", "median", "max_pool2d_with_indices")
 )
@@ -363,9 +366,21 @@ def _norms(value: torch.Tensor, dim: int) -> torch.Tensor:
     return _squares(value, lambda wide: torch.linalg.vector_norm(wide, dim=dim).square())
 
 
+def _norms_once(weight: torch.Tensor) -> torch.Tensor:
+    # As long as it is the same tensor, and nothing wrote to it, which tensors of inference_mode do not tell.
+    if weight.is_inference():
+        return _norms(weight, -1)
+    known = _NORMS.get(id(weight))
+    if known is None or known[0]() is not weight or known[1] != weight._version:
+        while len(_NORMS) >= _MOST_NORMS:
+            del _NORMS[next(iter(_NORMS))]
+        known = _NORMS[id(weight)] = weakref.ref(weight), weight._version, _norms(weight, -1)
+    return known[2]
+
+
 def _linear(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
     x, weight, bias = args[:3]
-    right = weight.norms() if isinstance(weight, Quantized) else _norms(weight, -1)
+    right = weight.norms() if isinstance(weight, Quantized) else _norms_once(weight)
     size = product_size(x.shape[-1], _norms(x, -1).unsqueeze(-1), right, values[0], bias)
     return [size if isinstance(weight, Quantized) else _with_drift(size, x, weight.mT, values[0])]
 
@@ -801,6 +816,8 @@ def by_law(value: Any, size: torch.Tensor | None, together: int = 1) -> Noise:
     """The noise of one result of an operator, from its size S; `together` elements share an error."""
     if size is None:
         return NO_NOISE
+    if value.numel() == size.numel() == 1:
+        return Noise((half_ulp(value) or 1.0) * math.sqrt(float(size) ** 2) * allowance(1.0), BY_LAW)
     squares = size.double().square().expand(value.shape)
     rms = (half_ulp(value) or 1.0) * math.sqrt(float(squares.mean(dtype=torch.float64)))
     return Noise(rms * allowance(_independent(value, squares) / together), BY_LAW)
@@ -838,7 +855,7 @@ class Sizing:
 
     def __init__(self, last: LastRounded) -> None:
         self._last = last
-        self._wanted = {id(node) for operators in last for node, _ in operators}
+        self.wanted = {id(node) for operators in last for node, _ in operators}
         self._ran: dict[int, tuple[list[Any], Callable[[], list[Noise]]]] = {}
 
     def call(
@@ -851,7 +868,7 @@ class Sizing:
         delegated: bool = False,
     ) -> Any:
         value = call(node.target, args, kwargs)
-        if id(node) in self._wanted:
+        if id(node) in self.wanted:
             law = functools.cache(functools.partial(noise_of, call, node, args, kwargs, value))
             self._ran[id(node)] = flat_values(value), law
         return value

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from etviz.comparison import hypotheses
 from etviz.comparison.exact import compare_exact
 from etviz.comparison.gap import TOGETHER
 from etviz.comparison.measurement import measure
@@ -97,6 +98,19 @@ def test_calls_are_evaluated_ahead(shelf: Shelf, name: str) -> None:
     series, given = Series(evaluator), calls(CALLS)
     series.look_ahead(1, given[1:])
     assert all(series.known(at, given[at]) for at in range(1, CALLS))
+
+
+def test_executions_with_unknown_inputs_cost_no_noise_and_no_hypotheses(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, tried = list[Samples](), list[Any]()
+    run = Samples.run
+    monkeypatch.setattr(Samples, "run", lambda self, *given: (runs.append(self), run(self, *given))[1])
+    monkeypatch.setattr(hypotheses, "hypotheses", lambda *given: tried.append(given) or iter(()))
+    reasons = load(made(shelf, "custom"), "exact").gaps["reason"].tolist()
+    assert "the inputs of the run are not known: only introduced gaps" in reasons
+    assert not tried
+    assert len(runs) == 2  # of the first execution, which had the known inputs, and of the second one
 
 
 def test_perturbed_values_are_told_and_not_kept(shelf: Shelf) -> None:

@@ -1056,3 +1056,20 @@ def test_ties_round_to_the_other_step_only_what_is_near_to_the_middle() -> None:
         other = torch.tensor([1.0, 0.0, -1.0, 0.0, 8.0, 0.0, 3.0, math.inf, math.nan])
         torch.testing.assert_close((moved / step).round().float(), other, equal_nan=True)
     assert bool((Ties(0).moves(torch.zeros(2), torch.tensor(0.0)) == 0).all())
+
+
+def test_the_norms_of_a_weight_are_those_of_what_it_holds_now() -> None:
+    """They are computed once for each weight; another one may get its id, or it may be written to."""
+    node, x, ones = Node("n", "aten.linear.default"), torch.ones(1, 4), torch.ones(2, 4)
+
+    def size(weight: Tensor) -> Tensor:
+        (found,) = sizes(node, [x, weight], {}, torch.zeros(1, 2), Limits().call)
+        assert found is not None
+        return found
+
+    weight = ones.clone()
+    once = size(weight)
+    assert torch.equal(size(weight), once)
+    weight.mul_(2)
+    assert torch.equal(size(weight), size(2 * ones))
+    assert bool((size(weight) > 1.9 * once).all())
