@@ -350,20 +350,11 @@ class Evaluator(GraphInterpreter):
 
     def _values(self, graph: Graph, scope: Scope) -> None:
         last, limits, env, sizes = self.last_uses(graph), self.limits, scope.env, dict[str, int]()
-        evaluate = self._plainly if self.known and graph is self.graph else None
         for node in graph.nodes:
             if node.target in CONTROL:
                 plain = self.step(graph, node, scope).reference
-            elif evaluate is not None:
-                plain = evaluate(graph, node, scope, *self.arguments(env, node))
             else:
-                args, kwargs = self.arguments(env, node)
-                try:
-                    plain = self.apply(graph, node, args, kwargs)
-                except EtvizError:
-                    raise
-                except Exception as error:
-                    raise _failed(node, error) from error
+                plain = self._plainly(graph, node, scope, *self.arguments(env, node))
             check_result(node, plain)
             env[node.name] = plain
             sizes[node.name] = limits.add(plain)
@@ -479,7 +470,8 @@ class Evaluator(GraphInterpreter):
         except EtvizError:
             raise
         except Exception as error:
-            raise _failed(node, error) from error
+            why = f"The reference of {node.name} ({node.target}) can't be computed: {error}"
+            raise PairingError(why, OTHER_INPUTS) from error
 
     def reference(self, graph: Graph, node: Node, scope: Scope, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if self.known and graph is self.graph:
@@ -662,10 +654,6 @@ class Evaluator(GraphInterpreter):
     def _course(self, node: Node, env: Mapping[str, Any]) -> Course:
         carries, rows, operands = ([self.look_up(env, leaf) for leaf in part] for part in node.args)
         return Course(carries, rows, operands)
-
-
-def _failed(node: Node, error: Exception) -> PairingError:
-    return PairingError(f"The reference of {node.name} ({node.target}) can't be computed: {error}", OTHER_INPUTS)
 
 
 def _has_no_instruction(node: Node) -> bool:

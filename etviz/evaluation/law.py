@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import functools
 import math
-import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from etviz.evaluation.language_kernels import off_grids, scored
 from etviz.evaluation.narrow_grids import as_kernels_choose
@@ -39,7 +39,7 @@ from etviz.tensors.blocks import BLOCK
 from etviz.tensors.metrics import BY_LAW, EPS, FALSE_ALARMS, NO_NOISE, THRESHOLD, Noise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
     from etviz.graph.ir import Node
 
@@ -71,8 +71,7 @@ ENOUGH: Final = 1000
 _TERMS, _CLOSE = 60, 1e-12
 """Terms that the continued fraction of the F distribution needs for `ENOUGH` degrees of freedom to be so close."""
 _PICKING: Final = frozenset(("copy_", "embedding", "index_select", "gather", "index", "where", "full_like"))
-_NORMS: Final[dict[int, tuple[weakref.ref[torch.Tensor], int, torch.Tensor]]] = {}
-_MOST_NORMS: Final = 1 << 10
+_NORMS: Final[MutableMapping[torch.Tensor, tuple[int, torch.Tensor]]] = WeakIdKeyDictionary()
 _CHOOSING: Final = frozenset(
     ("argmax", "argmin", "max", "min", "topk", "sort", "kthvalue", "median", "max_pool2d_with_indices")
 )
@@ -370,12 +369,10 @@ def _norms_once(weight: torch.Tensor) -> torch.Tensor:
     # As long as it is the same tensor, and nothing wrote to it, which tensors of inference_mode do not tell.
     if weight.is_inference():
         return _norms(weight, -1)
-    known = _NORMS.get(id(weight))
-    if known is None or known[0]() is not weight or known[1] != weight._version:
-        while len(_NORMS) >= _MOST_NORMS:
-            del _NORMS[next(iter(_NORMS))]
-        known = _NORMS[id(weight)] = weakref.ref(weight), weight._version, _norms(weight, -1)
-    return known[2]
+    known = _NORMS.get(weight)
+    if known is None or known[0] != weight._version:
+        known = _NORMS[weight] = weight._version, _norms(weight, -1)
+    return known[1]
 
 
 def _linear(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
