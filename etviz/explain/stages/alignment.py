@@ -52,7 +52,7 @@ class Side:
 
 
 def arguments(node: Node) -> list[Any]:
-    given, named = by_position(node.target, node.args, node.kwargs)
+    given, named = by_position(node.target, node.args, node.kwargs) if node.kwargs else (list(node.args), {})
     return [*given, *named.values()]
 
 
@@ -227,7 +227,7 @@ def _places(
             chains: list[tuple[Node, ...]] = [(right.uses.nodes[partner[0]],)] if partner is not None else []
             for place, chain in places.get(reader.name, ()):
                 twin = right.uses.nodes.get(place[0])
-                if twin is not None and _does_the_same(right, twin, wrong, reader):
+                if twin is not None and _does_the_same(twin, reader):
                     chains.append((twin, *chain))
                 else:
                     found[place, ""] = ()
@@ -240,9 +240,10 @@ def _places(
     return places
 
 
-def _does_the_same(right: Side, twin: Node, wrong: Side, node: Node) -> bool:
+def _does_the_same(twin: Node, node: Node) -> bool:
     same = twin.target == node.target and len(twin.outputs) == 1
-    return same and _plain(right.given[twin.name]) == _plain(wrong.given[node.name])
+    given, other = (by_position(each.target, each.args, each.kwargs) for each in (twin, node))
+    return same and _plain([*given[0], *given[1].values()]) == _plain([*other[0], *other[1].values()])
 
 
 def left_out(alignment: Alignment) -> dict[Key, tuple[Key, list[str]]]:
