@@ -14,7 +14,7 @@ from etviz.analysis.row_tensors import RowTensors
 from etviz.analysis.rows import Rows
 from etviz.analysis.summary import BEYOND, Summary, row_of, summarize
 from etviz.comparison.constants import GRIDS, differing, kind_of
-from etviz.comparison.gap import CREATED, MISMATCH, NOT_COMPARED, WRONG
+from etviz.comparison.gap import COMPARED, CREATED, MISMATCH, NOT_COMPARED
 from etviz.comparison.input_checks import FIRST_FAR_OFF
 from etviz.graph.labels import describe_row
 
@@ -87,11 +87,10 @@ class Finder:
         nobody = "operator that was compared" if missing else "operator"
         worst = tables.ranked("introduced_severity" if introduced else "severity").iloc[0]
         name, row, bad = _named(worst), int(str(worst.name)), self.summary().level == "bad"
-        if math.isnan(worst["max_abs"]) and worst["status"] not in WRONG:
-            text = "No value that was compared has an element that is finite on both sides."
-            return Finding(row, text, tables.gaps[row].total_level)
         if not introduced:
             text = f"The largest error is at {name}; the error that each operator adds is not known."
+            if math.isnan(worst["max_abs"]) and worst["status"] == COMPARED:
+                text = "No value that was compared has an element that is finite on both sides."
             return Finding(row, text, tables.gaps[row].total_level)
         if bad and decision.skipped:
             text = f"{decision.skipped}, and the outputs differ; no operator that was compared {BEYOND}."
