@@ -66,9 +66,11 @@ _IDLE: Final = frozenset(
 _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "approximate": ("none", "tanh"),
     "rounding_mode": (None, "trunc", "floor"),
-    "eps": (1e-5, 1e-6, 1e-3, 1e-12, 0.0),
 }
-"""Values of arguments; the epsilons that frameworks use."""
+_DECADES: Final = 6
+"""Powers of ten by which a number is first changed, up and down."""
+_SECTIONS: Final = 24
+_GOLDEN: Final = (math.sqrt(5) - 1) / 2
 _PLACES: Final = frozenset(("start", "index", "diagonal", "offset", "storage_offset", "shifts"))
 """Arguments that count elements, where implementations are off by one."""
 _FAR: Final = 1 << 40
@@ -165,6 +167,8 @@ def _explain(
             if gap.output < min(len(plain), len(others)):
                 _note(gap, _fit(gap, plain[gap.output], others[gap.output], hypothesis))
     computing = _computing(nodes)
+    if not any(gap.hypothesis for gap in bad):
+        _explain_by_numbers(bad, nodes, again, plain, end)
     if len(computing) == 1 and not any(gap.hypothesis for gap in bad):
         _explain_by_weights(bad[0], graph, computing[0], again, end)
 
@@ -325,14 +329,18 @@ def _by_sizes(sizes: list[int], call: Call, node: Node, args: Sequence[Any], kwa
 def _arguments(operator: Operator, node: Node) -> Iterator[tuple[int, str, Compute]]:
     rank = next((len(meta.shape) for meta in node.outputs if meta is not None), 0)
     for place, argument in enumerate(operator.schema.arguments):
-        default = argument.default_value if argument.has_default_value() else None
-        said = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name, default)
+        said, default = _said(node, place, argument)
         for order, tried in _others(argument.name, said, default, rank):
             change = {argument.name: tried}
             end = node.args[place + 1] if argument.name == "start" and place + 1 < len(node.args) else None
             if isinstance(end, int) and end < _FAR:
                 change["end"] = end + tried - said
             yield order, f"with {argument.name}={tried!r} (the program says {said!r})", partial(_with, change)
+
+
+def _said(node: Node, place: int, argument: Any) -> tuple[Any, Any]:
+    default = argument.default_value if argument.has_default_value() else None
+    return node.args[place] if place < len(node.args) else node.kwargs.get(argument.name, default), default
 
 
 def _others(name: str, said: Any, default: Any, rank: int) -> Iterator[tuple[int, Any]]:
@@ -347,8 +355,66 @@ def _others(name: str, said: Any, default: Any, rank: int) -> Iterator[tuple[int
         yield from ((3, list(order)) for order in orders if list(order) != list(said))
     elif name in _PLACES and isinstance(said, int):
         yield from ((1, said + step) for step in (1, -1) if said + step >= 0 or said < 0)
-    elif isinstance(said, (int, float)) and isinstance(default, (int, float)) and said != default:
+    elif isinstance(said, int) and isinstance(default, (int, float)) and said != default:
         yield 1, default
+
+
+def _numbers(nodes: Sequence[Node]) -> dict[tuple[str, str, float], set[int]]:
+    """Ids of nodes by target, argument and the number that it has; factors of products are told as their weights'."""
+    places: dict[tuple[str, str, float], set[int]] = {}
+    for node in nodes:
+        skipped = is_conversion(node) or draws(node) or short_operator(node.target) in _PRODUCTS
+        operator = None if skipped else _operator(node.target)
+        for place, argument in enumerate(operator.schema.arguments if operator is not None else ()):
+            said, _ = _said(node, place, argument)
+            real = any(kind in str(argument.type) for kind in ("float", "number"))
+            if real and isinstance(said, (int, float)) and not isinstance(said, bool):
+                places.setdefault((node.target, argument.name, said), set()).add(id(node))
+    return places
+
+
+def _explain_by_numbers(
+    bad: Sequence[Gap], nodes: Sequence[Node], again: Callable[[Perturbation], Any], plain: Sequence[Any], end: float
+) -> None:
+    for (target, name, said), places in _numbers(nodes).items():
+
+        def results(number: float, name: str = name, places: frozenset[int] = frozenset(places)) -> list[Any]:
+            if time.monotonic() > end:
+                raise TimeoutError
+            return flat_values(again(_Otherwise(places, partial(_with, {name: number}))))
+
+        def left(gap: Gap, number: float, results: Callable[[float], list[Any]] = results) -> float:
+            square = float((gap.runtime.double() - results(number)[gap.output].double()).square().sum())
+            return square if math.isfinite(square) else math.inf
+
+        for gap in bad:
+            try:
+                number = _fitted(partial(left, gap), said)
+                text = f"The values fit {short_operator(target)} with {name}={number:.6g} (the program says {said!r})"
+                hypothesis = Hypothesis(SETTING, text, frozenset(places), partial(_with, {name: number}))
+                _note(gap, _fit(gap, plain[gap.output], results(number)[gap.output], hypothesis))
+            except Exception:
+                logger.debug("%s of %s can't be fitted", name, target, exc_info=True)
+
+
+def _fitted(left: Callable[[float], float], said: float) -> float:
+    """The number for which `left` is least: zero, or what is said times a power of ten, found by golden sections.
+
+    Returns the shortest number that leaves no more than the best one that was found.
+    """
+    powers = range(-2 * _DECADES, 2 * _DECADES + 1)
+    grid = [0.0, *(sign * 10 ** (power / 2) * (said or 1.0) for power in powers for sign in (1, -1))]
+    number = min(grid, key=left)
+    low, high = number / math.sqrt(10), number * math.sqrt(10)
+    for _ in range(_SECTIONS if number else 0):
+        ratio = (high / low) ** _GOLDEN
+        if left(high / ratio) <= left(low * ratio):
+            high = low * ratio
+        else:
+            low = high / ratio
+    number = math.copysign(math.sqrt(low * high), number)
+    least = left(number)
+    return next((short for digits in (1, 2, 3) if left(short := float(f"{number:.{digits}g}")) <= least), number)
 
 
 def _with(change: Mapping[str, Any], call: Call, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -118,6 +118,24 @@ SETTINGS: dict[str, tuple[Function, Function, tuple[Tensor, ...], str]] = {
         (matrix(6, 16),),
         "native_layer_norm with eps=0.001 (the program says 1e-05)",
     ),
+    "epsilon of no framework": (
+        lambda x: nn.functional.layer_norm(x * 0.05, (16,), eps=1e-5),
+        lambda x: nn.functional.layer_norm(x * 0.05, (16,), eps=0.02),
+        (matrix(6, 16),),
+        "native_layer_norm with eps=0.02 (the program says 1e-05)",
+    ),
+    "slope": (
+        lambda x: -nn.functional.leaky_relu(x, 0.01),
+        lambda x: -nn.functional.leaky_relu(x, 0.25),
+        (matrix(6, 16),),
+        "leaky_relu with negative_slope=0.25 (the program says 0.01)",
+    ),
+    "bound": (
+        lambda x: torch.clamp(x, -1.5, 1.5),
+        lambda x: torch.clamp(x, -1.5, 2.5),
+        (matrix(6, 16),),
+        "clamp with max=2.5 (the program says 1.5)",
+    ),
     "order of a permute": (
         lambda x: x.permute(0, 2, 1).contiguous(),
         lambda x: x.permute(2, 1, 0).contiguous(),
