@@ -59,10 +59,10 @@ _IDLE: Final = frozenset(
     (
         *("half_to_float", "cudnn_enabled", "benchmark", "deterministic", "allow_tf32"),
         *("sparse", "scale_grad_by_freq", "transposed", "train", "training", "pin_memory", "non_blocking", "copy"),
-        "enable_gqa",
+        *("enable_gqa", "dropout_p", "drpout_p", "correction"),
     )
 )
-"""Switches that change the kind of a value, or nothing."""
+"""Arguments that change the kind of a value, or nothing, let it be drawn, or warn."""
 _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "approximate": ("none", "tanh"),
     "rounding_mode": (None, "trunc", "floor"),
@@ -359,16 +359,16 @@ def _others(name: str, said: Any, default: Any, rank: int) -> Iterator[tuple[int
         yield 1, default
 
 
-def _numbers(nodes: Sequence[Node]) -> dict[tuple[str, str, float], set[int]]:
-    """Ids of nodes by target, argument and the number that it has; factors of products are told as their weights'."""
-    places: dict[tuple[str, str, float], set[int]] = {}
+def _numbers(nodes: Sequence[Node]) -> dict[tuple[str, str, float | None], set[int]]:
+    """Ids of nodes by target, argument and its number; factors of products are told as their weights'."""
+    places: dict[tuple[str, str, float | None], set[int]] = {}
     for node in nodes:
         skipped = is_conversion(node) or draws(node) or short_operator(node.target) in _PRODUCTS
         operator = None if skipped else _operator(node.target)
         for place, argument in enumerate(operator.schema.arguments if operator is not None else ()):
             said, _ = _said(node, place, argument)
-            real = any(kind in str(argument.type) for kind in ("float", "number"))
-            if real and isinstance(said, (int, float)) and not isinstance(said, bool):
+            real = str(argument.type).removeprefix("Optional[").removesuffix("]") in ("float", "number")
+            if real and argument.name not in _IDLE and isinstance(said, (int, float, type(None))):
                 places.setdefault((node.target, argument.name, said), set()).add(id(node))
     return places
 
@@ -397,10 +397,10 @@ def _explain_by_numbers(
                 logger.debug("%s of %s can't be fitted", name, target, exc_info=True)
 
 
-def _fitted(left: Callable[[float], float], said: float) -> float:
-    """The number for which `left` is least: zero, or what is said times a power of ten, found by golden sections.
+def _fitted(left: Callable[[float], float], said: float | None) -> float:
+    """The number for which `left` is least: 0, or what is said (else 1) times a power of ten, by golden sections.
 
-    Returns the shortest number that leaves no more than the best one that was found.
+    Returns the shortest number that leaves no more than the best one found.
     """
     powers = range(-2 * _DECADES, 2 * _DECADES + 1)
     grid = [0.0, *(sign * 10 ** (power / 2) * (said or 1.0) for power in powers for sign in (1, -1))]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import executorch.extension.llm.custom_ops.custom_ops  # noqa: F401 - registers llama::custom_sdpa
 import pytest
 import torch
 from torch import Tensor, nn
@@ -114,27 +115,21 @@ SETTINGS: dict[str, tuple[Function, Function, tuple[Tensor, ...], str]] = {
     ),
     "epsilon": (
         lambda x: nn.functional.layer_norm(x * 0.05, (16,), eps=1e-5),
-        lambda x: nn.functional.layer_norm(x * 0.05, (16,), eps=1e-3),
-        (matrix(6, 16),),
-        "native_layer_norm with eps=0.001 (the program says 1e-05)",
-    ),
-    "epsilon of no framework": (
-        lambda x: nn.functional.layer_norm(x * 0.05, (16,), eps=1e-5),
         lambda x: nn.functional.layer_norm(x * 0.05, (16,), eps=0.02),
         (matrix(6, 16),),
         "native_layer_norm with eps=0.02 (the program says 1e-05)",
-    ),
-    "slope": (
-        lambda x: -nn.functional.leaky_relu(x, 0.01),
-        lambda x: -nn.functional.leaky_relu(x, 0.25),
-        (matrix(6, 16),),
-        "leaky_relu with negative_slope=0.25 (the program says 0.01)",
     ),
     "bound": (
         lambda x: torch.clamp(x, -1.5, 1.5),
         lambda x: torch.clamp(x, -1.5, 2.5),
         (matrix(6, 16),),
         "clamp with max=2.5 (the program says 1.5)",
+    ),
+    "scale of an attention": (
+        lambda q, k, v: torch.ops.llama.custom_sdpa(q, k, v, 0, None, 0.0, True),
+        lambda q, k, v: torch.ops.llama.custom_sdpa(q, k, v, 0, None, 0.0, True, 0.125),
+        tuple(matrix(1, 4, heads, 16) for heads in (2, 2, 2)),
+        "custom_sdpa with scale=0.125 (the program says None)",
     ),
     "order of a permute": (
         lambda x: x.permute(0, 2, 1).contiguous(),
