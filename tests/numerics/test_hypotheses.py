@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import executorch.extension.llm.custom_ops.custom_ops  # noqa: F401 - registers llama::custom_sdpa
 import pytest
 import torch
+from executorch.extension.llm.custom_ops import custom_ops as _  # noqa: F401 - registers llama::custom_sdpa
 from torch import Tensor, nn
 
 import etviz
@@ -206,7 +206,7 @@ def test_a_weight_is_named_by_the_files_and_by_the_values(name: str, tmp_path: P
     logs = [Path(shutil.copy(tmp_path / "wrong" / name, tmp_path)) for name in ("etdump.etdp", "debug_buffer.bin")]
     alone = etviz.load(logs[0], etrecord=tmp_path / "right/etrecord.bin", debug_buffer=logs[1])
     row = alone.diagnosis(look_inside=False)["finding"]["row"]
-    (fingerprint, *_) = alone.row(row).fingerprints().to_dict("records")
+    fingerprint = alone.row(row).fingerprints().to_dict("records")[0]
     if name == "transposed":  # the kernel reads it through a permute: another order of the axes gives the same
         words = "The values fit permute_copy with dims=[0, 1] (the program says [1, 0])"
     assert fingerprint["evidence"].startswith(words), alone.row(row).fingerprints().to_dict("records")
