@@ -128,7 +128,12 @@ def test_marimo(browser: Browser, artifacts: Path, tmp_path: Path, screenshots: 
         page.locator(ROW).first.wait_for()
         assert page.evaluate("() => document.querySelector('.etviz') === null"), "not in a shadow root"
         select_cumsum(page)
-        wait_until(lambda: b"selected aten::cumsum" in log.read_bytes(), "the kernel knows the selection", LOAD_TIMEOUT)
+
+        def is_known() -> bool:
+            page.wait_for_timeout(100)  # lets the page's requests pass: the guard answers each of them
+            return b"selected aten::cumsum" in log.read_bytes()
+
+        wait_until(is_known, "the kernel knows the selection", LOAD_TIMEOUT)
         page.screenshot(path=screenshots / "marimo.png")
         context.close()
         assert [url for url in guard.requests if "etviz" in url] == []
