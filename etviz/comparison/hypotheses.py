@@ -166,10 +166,11 @@ def _explain(
         for gap in bad:
             if gap.output < min(len(plain), len(others)):
                 _note(gap, _fit(gap, plain[gap.output], others[gap.output], hypothesis))
+    if any(gap.hypothesis for gap in bad):
+        return
+    _explain_by_numbers(bad, nodes, again, plain, end)
     computing = _computing(nodes)
-    if not any(gap.hypothesis for gap in bad):
-        _explain_by_numbers(bad, nodes, again, plain, end)
-    if len(computing) == 1 and not any(gap.hypothesis for gap in bad):
+    if len(computing) == 1:  # a weight may fit better than a number
         _explain_by_weights(bad[0], graph, computing[0], again, end)
 
 
