@@ -42,7 +42,8 @@ _NOISE: Final = (
 
 # The parent's etviz, wherever it is, and nothing else from the folder that the process happens to run in.
 _BOOTSTRAP: Final = """
-import sys
+import gc, sys
+gc.disable()  # until what is needed is imported: the collector would walk through all of torch
 sys.path = [path for path in sys.path if path]
 import importlib, importlib.util
 spec = importlib.util.spec_from_file_location("etviz", sys.argv[1])
@@ -52,7 +53,8 @@ importlib.import_module(sys.argv[2]).main(*map(int, sys.argv[3:]))
 """
 # Of etviz its files alone: another environment need not have what etviz depends on, and `etviz/__init__` imports some.
 _BOOTSTRAP_ELSEWHERE: Final = """
-import importlib, sys, types
+import gc, importlib, sys, types
+gc.disable()
 sys.modules["etviz"] = types.ModuleType("etviz")
 sys.modules["etviz"].__path__ = [sys.argv[1]]
 importlib.import_module(sys.argv[2]).main(*map(int, sys.argv[3:]))
