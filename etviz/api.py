@@ -419,7 +419,7 @@ def from_inspector(
 
 
 def _begin_imports(files: Mapping[str, PathLike | None], inputs: Any) -> None:
-    """Foreign files need a child process: its imports take longest, so they begin first, and ours are done beside."""
+    """A foreign file's child process imports longest, so it begins first."""
     foreign = is_foreign({kind: path for kind, path in files.items() if path is not None}, inputs)
     if foreign:
         WORKER.warm()

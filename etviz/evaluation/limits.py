@@ -34,8 +34,7 @@ _SHORT: Final = (
 _LACKING: Final = re.compile("not implemented for '(Half|BFloat16)'")
 _NARROW: Final = {"Half": torch.float16, "BFloat16": torch.bfloat16}
 _VIEWS: Final = frozenset(["alias", "detach", "expand", "permute", "squeeze", "t", "transpose", "unsqueeze", "view"])
-_ALIGNED: Final = 64
-"""Bytes at which torch aligns memory: kernels round differently on other."""
+_ALIGNED: Final = 64  # as torch aligns memory; kernels round differently on other
 _KNOWN: Final[dict[Any, Callable[..., Any]]] = {}
 
 
@@ -107,7 +106,6 @@ class Limits:
 
 @functools.cache
 def _view_of(target: str) -> Callable[..., torch.Tensor] | None:
-    """The view of a ``_copy`` that may have the elements of its argument in the same order."""
     library, _, rest = target.partition(".")
     name, _, overload = rest.partition("_copy.")
     if library != "aten" or name not in _VIEWS or not overload:

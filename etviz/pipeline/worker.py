@@ -29,8 +29,7 @@ from etviz.upstream.libraries import NAME_A_LIBRARY, users_libraries
 DEFAULT_TIMEOUT: Final = 600.0
 KEPT_LINES: Final = 20
 PATIENT_THREADS: Final = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
-"""Torch's threads wait for one another about 1 ms, longer than the gap between two operators, then sleep. Without the
-sleep, loops on busy cores take six times as long; without the wait, on free ones up to 1.3 times."""
+"""Torch's threads wait for one another about 1 ms, longer than the gap between two operators, then sleep."""
 _PATIENCE: Final = 0.1
 _LAST_WORDS: Final = 2.0
 _LONGEST_LINE: Final = 1 << 12
