@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tqdm.auto import tqdm
 
+from etviz.artifacts.known_files import note_written
 from etviz.artifacts.record.record_file import VERSION as RECORD_FORMAT
 
 if TYPE_CHECKING:
@@ -133,7 +134,10 @@ def prepare(chosen: Sequence[Program], cache: Path, *, quick: bool) -> dict[str,
     new = [program for program in chosen if not folders[program.name].is_dir()]
     for program in tqdm(new, desc="make artifacts", unit="program", disable=not new):
         _make(program, folders[program.name])
-    return {name: Artifacts(folder) for name, folder in folders.items()}
+    found = {name: Artifacts(folder) for name, folder in folders.items()}
+    for artifacts in found.values():  # they were cut and linked after etviz wrote them, which makes them foreign
+        note_written(artifacts.paths.values())
+    return found
 
 
 def _stamp() -> str:

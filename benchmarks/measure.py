@@ -57,6 +57,10 @@ class Measured:
         Nothing was loaded before in the process.
     busy
         Another process works on each core.
+    kept
+        The noise of the program on these inputs was kept by an earlier process.
+    foreign
+        The files count as another machine's, which a child process evaluates.
     """
 
     task: str
@@ -64,6 +68,8 @@ class Measured:
     way: str = "record"
     cold: bool = False
     busy: bool = False
+    kept: bool = False
+    foreign: bool = False
     tools: tuple[str, ...] = TOOLS
     samples: dict[str, Samples] = field(default_factory=lambda: {tool: Samples() for tool in TOOLS})
 
@@ -75,7 +81,8 @@ class Measured:
             return {"way": self.way}
         if not self.task.startswith("gaps") or self.program is None:
             return {}
-        return {"cold": self.cold} | ({"way": self.way} if tool == "etviz" else {})
+        ours = {"way": self.way, "kept": self.kept, "foreign": self.foreign}
+        return {"cold": self.cold} | (ours if tool == "etviz" else {})
 
 
 class MeasurementError(RuntimeError):
@@ -97,6 +104,8 @@ def plan(programs: Sequence[Program]) -> list[Measured]:
         Measured("gaps", first, cold=True),
         *(Measured("gaps", first, way, cold=True, tools=only) for way in ("derived", "etrecord")),
         *(Measured("gaps_introduced", first, way, cold=True, tools=only) for way in ("record", "derived", "etrecord")),
+        *(Measured(task, first, cold=True, kept=True, tools=only) for task in ("gaps", "gaps_introduced")),
+        *(Measured("gaps", first, cold=True, kept=kept, foreign=True, tools=only) for kept in (False, True)),
         Measured("gaps", first, busy=True),
         *(Measured("report", program, tools=only) for program in dict.fromkeys((first, largest))),
     ]

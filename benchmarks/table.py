@@ -84,18 +84,10 @@ def _rows_of(item: Measured, upstream: Samples, eager: Samples) -> list[Row]:
         seconds = _number(etviz.median("seconds"), "s")
         return [Row(name, "attribution", "–", seconds, forwards=_forwards(etviz, eager))]
     if item.task == "gaps_introduced":
-        whole = _number(etviz.median("whole_seconds"), "s")
-        return [
-            Row(
-                name,
-                f"… and introduced gaps, {_WAYS[item.way]}, cold",
-                "–",
-                whole,
-                forwards=_forwards(etviz, eager, "whole_"),
-            )
-        ]
+        what, whole = f"… and introduced gaps, {_WAYS[item.way]}{_state(item)}", etviz.median("whole_seconds")
+        return [Row(name, what, "–", _number(whole, "s"), forwards=_forwards(etviz, eager, "whole_"))]
     if item.cold or item.busy or item.way != "record":
-        state = ", cold" if item.cold else ", a busy process on each core" if item.busy else ""
+        state = _state(item)
         first = _seconds(name, f"files → gap table, {_WAYS[item.way]}{state}", upstream, etviz)
         found = [replace(first, forwards=_forwards(etviz, eager))]
         if item.cold:
@@ -130,6 +122,16 @@ def _rows_of(item: Measured, upstream: Samples, eager: Samples) -> list[Row]:
     shown = "none: it raises" if upstream.first("error") else shown
     table.append(Row(name, "compared", shown, f"{etviz.first('rows')} rows, {counts[0]} of {counts[1]} instr."))
     return table
+
+
+def _state(item: Measured) -> str:
+    states = {
+        ", cold": item.cold,
+        ", loaded before": item.kept,
+        ", files of another machine": item.foreign,
+        ", a busy process on each core": item.busy,
+    }
+    return "".join(state for state, holds in states.items() if holds)
 
 
 def _of_no_program(item: Measured, upstream: Samples, etviz: Samples) -> Row:

@@ -116,13 +116,15 @@ WAYS: Final = {
 """The files that are given, by the names of `etviz.load`'s arguments."""
 
 
-def gaps_etviz(files: Files, tiny: Files, way: str = "record", *, cold: bool = False) -> Result:
+def gaps_etviz(
+    files: Files, tiny: Files, way: str = "record", *, cold: bool = False, kept: bool = False, foreign: bool = False
+) -> Result:
     """From paths to the gap table with every metric; a second look at it; the table with introduced gaps; both again.
 
     A cold process has imported torch and etviz, and loaded nothing; in it only one of the two tables is measured, the
     second in another process (`gaps_introduced_etviz`).
     """
-    load = _loader(way)
+    load = _loader(way, kept=kept, foreign=foreign)
     if not cold:
         load(tiny, introduced=True)
     meter = Meter()
@@ -142,9 +144,11 @@ def gaps_etviz(files: Files, tiny: Files, way: str = "record", *, cold: bool = F
     return found
 
 
-def gaps_introduced_etviz(files: Files, tiny: Files, way: str = "record", *, cold: bool = False) -> Result:
+def gaps_introduced_etviz(
+    files: Files, tiny: Files, way: str = "record", *, cold: bool = False, kept: bool = False, foreign: bool = False
+) -> Result:
     """From paths to the gap table with introduced gaps."""
-    load = _loader(way)
+    load = _loader(way, kept=kept, foreign=foreign)
     if not cold:
         load(tiny, introduced=True)
     meter = Meter()
@@ -183,13 +187,16 @@ def report_etviz(files: Files, tiny: Files) -> Result:
         return meter.read() | {"rows": len(gaps), "report_mb": Path(path).stat().st_size / _MB}
 
 
-def _loader(way: str) -> Any:
+def _loader(way: str, *, kept: bool = False, foreign: bool = False) -> Any:
     import torch
 
     import etviz
     from etviz.artifacts.known_files import state_folder
 
-    def load(paths: Files, *, introduced: bool = False, kept: bool = False) -> Any:
+    if foreign:
+        etviz.options.isolation = "always"
+
+    def load(paths: Files, *, introduced: bool = False, kept: bool = kept) -> Any:
         if not kept:  # the noise of this program on these inputs
             shutil.rmtree(state_folder() / "noise", ignore_errors=True)
         given: Any = {name: paths[kind] for name, kind in WAYS[way].items()}

@@ -16,31 +16,30 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from etviz.analysis.analysis import Analysis
-from etviz.analysis.findings import Findings
 from etviz.analysis.profile import AUTO, scale_factor
 from etviz.analysis.tasks import choose
-from etviz.artifacts.call_file import read_calls
 from etviz.artifacts.collection import collect, is_collection, programs
 from etviz.artifacts.files import PathLike, collection_paused, only_user, room_for
 from etviz.artifacts.in_memory import as_files
-from etviz.artifacts.inputs import is_file_name
 from etviz.artifacts.known_files import is_known
 from etviz.artifacts.scratch import Scratch, sweep
 from etviz.errors import ArtifactError, UsageError, checked, doing
-from etviz.inspection import Inspection
 from etviz.loading.artifact_set import ArtifactSet
-from etviz.loading.load import read
+from etviz.loading.isolation import WORKER, is_foreign
 from etviz.pipeline.recipe import Recipe, lowering
 from etviz.pipeline.worker import warm
 from etviz.settings import options, use_libraries
-from etviz.side_by_side import Comparison
-from etviz.view.widget.state import ViewState
 
 if TYPE_CHECKING:
     import torch
     from executorch.devtools import Inspector
     from torch.export import ExportedProgram
+
+    from etviz.analysis.analysis import Analysis
+    from etviz.analysis.findings import Findings
+    from etviz.inspection import Inspection
+    from etviz.side_by_side import Comparison
+    from etviz.view.widget.state import ViewState
 
 
 @checked
@@ -134,7 +133,7 @@ def debug(
                 data=lowered.data,
             )
             given = tuple(calls[0]) if len(calls) == 1 else [tuple(call) for call in calls]
-            findings = read(
+            findings = _read(
                 artifacts,
                 given,
                 None,
@@ -282,9 +281,7 @@ def load(
     if (etdump is None) == (outputs is None):
         raise UsageError("give either an ETDump or outputs=")
     factor = scale_factor(source_time_scale)
-    _begin_imports()
     sweep()
-    inputs = _inputs(inputs, calls, method)
     with collection_paused(), doing("reading and comparing the artifacts"):
         kept = None
         files: dict[str, Any] = {**paths, "record": record, "data": data}
@@ -295,17 +292,18 @@ def load(
             timing = files.pop("timing", None) if timing is None else timing
             files.pop("timing", None)
             factor = scale_factor("cycles") if source_time_scale == AUTO and collection.cycles else factor
+        _begin_imports({**files, "etdump": etdump}, inputs)
+        inputs = _inputs(inputs, calls, method)
         common: dict[str, Any] = {"introduced": introduced, "metrics": metrics}
         if etdump is None:
             findings = _of_outputs(outputs, files, inputs, method, common)
         else:
             artifacts = ArtifactSet.open(etdump, **files)
             common |= {"keep_alive": (kept, scratch), "converter": delegate_time_scale_converter, "timing": timing}
-            findings = read(artifacts, inputs, method, factor, delegate_metadata_parser, **common)
+            findings = _read(artifacts, inputs, method, factor, delegate_metadata_parser, **common)
         from_caller = {"preprocessing": preprocessing, "made": _example(inputs)}
         analysis = _analysis(replace(findings, tasks=choose(task, (), ""), **from_caller))
-        other = reference.analysis if isinstance(reference, Inspection) else reference
-        analysis = analysis if other is None else analysis.against(other)
+        analysis = _against(analysis, reference)
     return _inspection(analysis, partial(_method_view, again) if again is not None else None)
 
 
@@ -339,6 +337,9 @@ def _load_programs(programs: Mapping[str, Any], named: Mapping[str, Any]) -> Ins
 
 
 def _inputs(inputs: Any, calls: PathLike | None, method: str | None) -> Any:
+    from etviz.artifacts.call_file import read_calls
+    from etviz.artifacts.inputs import is_file_name
+
     if calls is not None:
         if inputs is not None:
             raise UsageError("give either inputs= or calls=")
@@ -417,9 +418,17 @@ def from_inspector(
     return _inspection(analysis)
 
 
-def _begin_imports() -> None:
+def _begin_imports(files: Mapping[str, PathLike | None], inputs: Any) -> None:
+    """A foreign file's child process imports longest, so it begins first."""
+    foreign = is_foreign({kind: path for kind, path in files.items() if path is not None}, inputs)
+    if foreign:
+        WORKER.warm()
+    importlib.import_module("etviz.loading.load")
     if "etviz.inspection" not in sys.modules:
-        threading.Thread(target=_import_views, name="etviz-import").start()
+        if foreign:
+            threading.Thread(target=_import_views, name="etviz-import").start()
+        else:  # a thread would only take turns with the evaluation
+            _import_views()
 
 
 def _import_views() -> None:
@@ -430,12 +439,30 @@ def _import_views() -> None:
         gc.unfreeze()
 
 
+def _read(*given: Any, **named: Any) -> Findings:
+    from etviz.loading.load import read
+
+    return read(*given, **named)
+
+
 def _analysis(findings: Findings) -> Analysis:
+    from etviz.analysis.analysis import Analysis
+
     return Analysis(findings)
+
+
+def _against(analysis: Analysis, reference: Any) -> Analysis:
+    from etviz.inspection import Inspection
+
+    other = reference.analysis if isinstance(reference, Inspection) else reference
+    return analysis if other is None else analysis.against(other)
 
 
 def _inspection(analysis: Analysis, read_method: Callable[[str], ViewState] | None = None) -> Inspection:
     """A zoom executes a part of the `.pte`, so it starts unasked only for files written here."""
+    from etviz.inspection import Inspection
+    from etviz.view.widget.state import ViewState
+
     analysis.unfold()
     view = ViewState(analysis, read_method)
     view.suggest = partial(_suggest, weakref.ref(view))
@@ -471,6 +498,7 @@ def compare(*inspections: Inspection, labels: Sequence[str] | None = None) -> Co
     UsageError
         If there are fewer than two, if something is no Inspection, or if the labels do not fit.
     """
+    from etviz.inspection import Inspection
     from etviz.side_by_side import Comparison
 
     for inspection in inspections:

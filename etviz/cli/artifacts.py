@@ -19,7 +19,6 @@ from etviz.artifacts.collection import collect, is_collection, programs
 from etviz.cli.console import doing
 from etviz.errors import UsageError
 from etviz.loading.artifact_set import ArtifactSet
-from etviz.loading.isolation import WORKER, is_foreign
 
 if TYPE_CHECKING:
     from etviz.inspection import Inspection
@@ -142,10 +141,6 @@ class Artifacts:
 
     def load(self) -> Inspection:
         with doing(f"comparing {self.source.name or self.etdump.name} with its reference"):
-            files = {kind: path for kind, path in self._others().items() if path is not None}
-            if is_foreign(files | {"etdump": self.etdump}, list(self.inputs)):
-                WORKER.warm()  # its imports and ours take place at the same time
-
             named: dict[str, Any] = {"inputs": list(self.inputs) or None, "method": self.method, "timing": self.timing}
             named |= {"metrics": self.metrics or None, "task": list(self.tasks) or None}
             named["source_time_scale"] = self.clock

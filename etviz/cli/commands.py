@@ -159,7 +159,8 @@ def _status(arguments: list[str]) -> int | None:
         with contextlib.nullcontext() if "--verbose" in arguments else quietly():
             named = [name for name in arguments if name != "--verbose"][:1]
             app = make_app(named if named and named[0] in _COMMANDS else _COMMANDS)
-            gc.freeze()
+            gc.freeze()  # what was imported stays: to the oldest generation
+            gc.unfreeze()
             gc.enable()
             return app(arguments, prog_name="etviz", standalone_mode=False)
     except EtvizError as error:

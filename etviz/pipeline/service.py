@@ -97,7 +97,6 @@ def serve(
 
 
 def _import(names: Sequence[str]) -> None:
-    """Without the collector, which would walk through all of torch."""
     gc.disable()
     for name in names:
         with contextlib.suppress(ImportError):  # the request that needs it says so

@@ -29,8 +29,7 @@ from etviz.upstream.libraries import NAME_A_LIBRARY, users_libraries
 DEFAULT_TIMEOUT: Final = 600.0
 KEPT_LINES: Final = 20
 PATIENT_THREADS: Final = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
-"""Torch's threads wait for one another about 1 ms, longer than the gap between two operators, then sleep. Without the
-sleep, loops on busy cores take six times as long; without the wait, on free ones up to 1.3 times."""
+"""Torch's threads wait for one another about 1 ms, longer than the gap between two operators, then sleep."""
 _PATIENCE: Final = 0.1
 _LAST_WORDS: Final = 2.0
 _LONGEST_LINE: Final = 1 << 12
@@ -42,7 +41,8 @@ _NOISE: Final = (
 
 # The parent's etviz, wherever it is, and nothing else from the folder that the process happens to run in.
 _BOOTSTRAP: Final = """
-import sys
+import gc, sys
+gc.disable()  # until what is needed is imported: the collector would walk through all of torch
 sys.path = [path for path in sys.path if path]
 import importlib, importlib.util
 spec = importlib.util.spec_from_file_location("etviz", sys.argv[1])
@@ -52,7 +52,8 @@ importlib.import_module(sys.argv[2]).main(*map(int, sys.argv[3:]))
 """
 # Of etviz its files alone: another environment need not have what etviz depends on, and `etviz/__init__` imports some.
 _BOOTSTRAP_ELSEWHERE: Final = """
-import importlib, sys, types
+import gc, importlib, sys, types
+gc.disable()
 sys.modules["etviz"] = types.ModuleType("etviz")
 sys.modules["etviz"].__path__ = [sys.argv[1]]
 importlib.import_module(sys.argv[2]).main(*map(int, sys.argv[3:]))

@@ -118,3 +118,19 @@ def test_no_arguments_end_the_process(ask: Attempts) -> None:
     seeds = [start() + number for number in range(count)] + [-1 - number for number in range(EDGES)]
     tries = [Try("call", {}, how=target, changes=[seed]) for target in targets for seed in seeds]
     ask.all(f"arguments of {len(targets)} operators", tries)
+
+
+def test_copy_that_changes_nothing_is_not_made() -> None:
+    """It would take memory, and leave a hole that no later value of its size fits. Kernels need aligned memory."""
+    x = torch.arange(24.0).reshape(4, 6)
+    whole, moved = Limits().call("aten.view_copy.default", [x, [2, 12]], {}), [[1, 0], [0, 1]]
+    assert whole.data_ptr() == x.data_ptr()
+    assert torch.equal(whole, x.reshape(2, 12))
+    turned, same = (Limits().call("aten.permute_copy.default", [x, order], {}) for order in moved)
+    assert same.data_ptr() == x.data_ptr() != turned.data_ptr()
+    assert turned.is_contiguous()
+    assert Limits().call("aten.expand_copy.default", [x[:, None], [4, 2, 6]], {}).shape == (4, 2, 6)
+    odd = torch.arange(25.0)[1:]
+    copied = Limits().call("aten.unsqueeze_copy.default", [odd, 0], {})
+    assert copied.data_ptr() != odd.data_ptr()
+    assert torch.equal(copied[0], odd)
