@@ -6,6 +6,7 @@ first to add an error is at fault.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 import torch
 from torch.export import ExportedProgram
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from etviz.comparison.exact import compare_together
 from etviz.comparison.gap import ExecutionGaps, Gap, Keeper, Run
@@ -174,8 +176,16 @@ def _reading(node: Node, other: Mapping[str, Ref], **changes: Any) -> Node:
 def exported(model: Any, inputs: Sequence[Any]) -> ExportedProgram:
     from etviz.pipeline.lower import LoweringError, export
 
+    weights = model.state_dict if isinstance(model, ExportedProgram) else dict(model.named_parameters())
+    wrapped = next(filter(is_traceable_wrapper_subclass, weights.values()), None)
     if isinstance(model, ExportedProgram):
+        if wrapped is not None:
+            raise UsageError(f"the program's weights are {type(wrapped).__name__}: give the model itself as reference")
         return model
+    if wrapped is not None:
+        from torchao.utils import unwrap_tensor_subclass
+
+        model = unwrap_tensor_subclass(copy.deepcopy(model))
     training = [module for module in model.modules() if module.training]
     try:
         for module in training:
@@ -340,7 +350,8 @@ def _joined(before: ExecutionGaps, compared: ExecutionGaps, gaps: list[Gap]) -> 
     changed = replace(before, gaps=gaps)
     if before.judged:
         changed.reference_outputs, changed.output_noise = compared.reference_outputs, compared.output_noise
-        changed.output_imposed, changed.grows_at = compared.output_imposed, []
+        changed.output_imposed, changed.output_scales = compared.output_imposed, compared.output_scales
+        changed.grows_at = []
     return changed
 
 
