@@ -28,7 +28,7 @@ from etviz.analysis.summary import Summary
 from etviz.analysis.tables import Tables
 from etviz.analysis.what_if import WhatIf, what_if
 from etviz.analysis.zooms import Zooms
-from etviz.artifacts.files import path_of
+from etviz.artifacts.files import collection_paused, path_of
 from etviz.comparison.constants import constants_of
 from etviz.comparison.gap_tables import ranking
 from etviz.errors import EtvizError, UsageError, during
@@ -253,14 +253,14 @@ class Analysis:
             if any(gap.pairing == "handles" for gap in self.tables.gaps):
                 raise UsageError("rows are paired by debug handle; give the program (pte=) or its record (record=)")
             example = findings.made.get("example_inputs", ())
-            with self._naming_file():
+            with self._naming_file(), collection_paused():
                 other = other_reference(compared.replay, reference, findings.method, example)
                 after = replace(compared, runs=other.of_runs(compared.runs))
             after = replace(after, notes=(*after.notes, *other.notes))
             changed = replace(findings, compared=after, reference=other, title=f"{findings.title} against {other.name}")
         else:
             functions = own_functions(self.graph, reference)
-            with self._naming_file():
+            with self._naming_file(), collection_paused():
                 after = findings.with_operators(functions)
             runs, notes = without_partner(self.graph, after.runs, functions.problems), problem_notes(functions.problems)
             after = replace(after, runs=runs, notes=(*after.notes, *notes))

@@ -24,7 +24,7 @@ _FLOAT8: Final = {29: "float8_e4m3fn", 30: "float8_e5m2", 31: "float8_e4m3fnuz",
 _DTYPES: Final = dict(enumerate(_NUMBERED.split(), 1)) | {28: "uint16"} | _FLOAT8
 _LAYOUTS: Final = {1: "sparse_coo", 2: "sparse_csr", 7: "strided"}
 _MEMORY_FORMATS: Final = {1: "contiguous_format", 2: "channels_last", 3: "channels_last_3d", 4: "preserve_format"}
-_FUNCTIONALIZED: Final = ("higher_order.auto_functionalized", "higher_order.auto_functionalized_v2")
+FUNCTIONALIZED: Final = ("higher_order.auto_functionalized", "higher_order.auto_functionalized_v2")
 _LOOPS: Final = {"higher_order.map_impl": "map", "higher_order.scan": "scan"}
 _PREFIXES: Final = ("executorch.exir.dialects.edge.ops.", "executorch.exir.dialects.edge._ops.", "torch.ops.")
 
@@ -84,8 +84,8 @@ def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, tak
         return
     names = _output_names(data)
     kwargs = {str(entry["name"]): _argument(entry["arg"], graph, depth) for entry in data["inputs"]}
-    if target in _FUNCTIONALIZED:
-        target, kwargs, names = _read_functionalized(target, kwargs, names)
+    if target in FUNCTIONALIZED:
+        target, kwargs, names = read_functionalized(target, kwargs, names)
     single = len(names) == 1 and "as_tensors" not in data["outputs"][0]
     node = Node(
         name=names[0] if single else str(data.get("name") or "+".join(names)),
@@ -106,9 +106,7 @@ def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, tak
         graph.nodes += items(node, names, node.outputs)
 
 
-def _read_functionalized(
-    target: str, kwargs: dict[str, Any], names: list[str]
-) -> tuple[str, dict[str, Any], list[str]]:
+def read_functionalized(target: str, kwargs: dict[str, Any], names: list[str]) -> tuple[str, dict[str, Any], list[str]]:
     operator = kwargs.pop("")
     if not (isinstance(operator, Tag) and operator.kind == "operator"):
         raise MalformedGraphError(f"{target} names no operator")

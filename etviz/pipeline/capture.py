@@ -15,13 +15,14 @@ from torch import fx
 from torch.export import ExportedProgram, ExportGraphSignature
 
 from etviz.errors import UsageError
-from etviz.graph.from_export import is_exported_operator
+from etviz.graph.from_export import FUNCTIONALIZED, is_exported_operator, read_functionalized
 from etviz.graph.inline import unwrap
 from etviz.graph.ir import CONTROL, LOOPS, Graph, Input, Meta, Node, Ref, Tag, renamed
 from etviz.graph.labels import with_cells
 from etviz.graph.loops import AFTER_ROUND, APPEND, COPY, RESET, ROUNDS, TAKE, begin, make_body, rename
 from etviz.graph.quantize_ops import spread_scales
 from etviz.graph.state_threading import Written, thread_state, written_by
+from etviz.graph.uses import items
 from etviz.pipeline.functional import functional
 from etviz.upstream import executorch as et
 from etviz.upstream import operators as ops
@@ -120,6 +121,8 @@ class _Capture:
                 self.graph.nodes += self._loop(node, *loop)
             elif (wrapped := ops.wrapped(node)) is not None:
                 taken.update(self._wrapped(node, *wrapped))
+            elif (target := ops.higher_order(node)) in FUNCTIONALIZED:
+                taken.update(self._functionalized(node, target))
             elif node.name not in taken and not et.is_allocation(node):
                 self.graph.nodes.append(self._call(node))
         spread_scales(self.graph)
@@ -176,11 +179,23 @@ class _Capture:
 
     def _wrapped(self, fx: FxNode, name: str, given: Sequence[Any]) -> list[str]:
         inner = self._inside(name, f"{self.prefix}{fx.name}/")
-        names = [f"{fx.name}.{at}" for at in range(len(inner.outputs))]
-        for user in fx.users:
-            names[user.args[1]] = user.name
+        names = _names_of_items(fx, len(inner.outputs))
         unwrap(self.graph, inner, [_argument(argument) for argument in given], names, f"{fx.name}/")
         return names
+
+    def _functionalized(self, fx: FxNode, target: str) -> list[str]:
+        taken = _names_of_items(fx, len(fx.meta["val"]))
+        metas = dict(zip(taken, _metas(fx.meta["val"]), strict=True))
+        given = {"": Tag("operator", ops.qualified_name(fx.args[0]))}
+        given |= {key: _argument(value) for key, value in fx.kwargs.items()}
+        try:
+            target, given, names = read_functionalized(target, given, taken)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        outputs = tuple(metas[name] for name in names)
+        node = Node(names[0] if len(names) == 1 else fx.name, target, kwargs=given, outputs=outputs, **_origins(fx))
+        self.graph.nodes += [node, *(items(node, names, outputs) if len(names) > 1 else ())]
+        return taken
 
     def _loop(self, fx: FxNode, target: str, name: str, given: tuple[Any, Any, Any]) -> list[Node]:
         carries, rows, operands = ([_argument(argument) for argument in part] for part in given)
@@ -193,6 +208,13 @@ class _Capture:
         for node in (*first, *body.nodes):
             node.stack, node.module = node.stack or call.stack, node.module or call.module
         return [*first, call]
+
+
+def _names_of_items(node: FxNode, count: int) -> list[str]:
+    names = [f"{node.name}.{at}" for at in range(count)]
+    for user in node.users:
+        names[user.args[1]] = user.name
+    return names
 
 
 def _written_by(value: Any) -> Any:

@@ -133,9 +133,13 @@ def loop(node: FxNode) -> tuple[str, str, tuple[Any, Any, Any]] | None:
     return None
 
 
+def higher_order(node: FxNode) -> str:
+    return f"higher_order.{getattr(node.target, '__name__', '')}"
+
+
 def wrapped(node: FxNode) -> tuple[str, Sequence[Any]] | None:
     """The graph, and its operands, of a call that only runs it under flags which change no value."""
-    target = f"higher_order.{getattr(node.target, '__name__', '')}"
+    target = higher_order(node)
     if target not in WRAPS or not changes_nothing(target, node.args):
         return None
     at = next(at for at, argument in enumerate(node.args) if getattr(argument, "op", "") == "get_attr")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from torch import Tensor, nn
 from torch.nn import functional
+from torchao.quantization import Int8DynamicActivationIntxWeightConfig, PerGroup, quantize_
+from torchao.utils import unwrap_tensor_subclass
 
 import etviz
 from etviz.errors import EtvizError, UsageError
@@ -213,6 +217,23 @@ class Scaled(nn.Module):
         self.scales[at] = x.abs()
         self.values[at] = x.sign()
         return (self.scales + 0.0) * self.values
+
+
+def test_a_torchao_model_need_not_be_unwrapped() -> None:
+    """Its outputs are judged on the grids of the model, whose noise was measured."""
+    torch.manual_seed(0)
+    kept = nn.Sequential(nn.Linear(64, 64, bias=False), nn.LayerNorm(64), nn.Linear(64, 64, bias=False)).eval()
+    config = Int8DynamicActivationIntxWeightConfig(weight_dtype=vars(torch)["int4"], weight_granularity=PerGroup(32))
+    quantize_(kept.requires_grad_(False), config)
+    weights = [type(parameter) for parameter in kept.parameters()]
+    model, inputs = unwrap_tensor_subclass(copy.deepcopy(kept)), [(torch.randn(1, 64),) for _ in range(6)]
+    run = etviz.debug(model, inputs, partitioner=[XnnpackPartitioner()])
+    found = run.against(kept)
+    assert weights == [type(parameter) for parameter in kept.parameters()]
+    assert found.first_divergence is None
+    assert found.outputs["matches"].all()
+    with pytest.raises(UsageError, match="IntxUnpackedToInt8Tensor: give the model itself"):
+        run.against(torch.export.export(kept, inputs[0]))
 
 
 def test_a_state_begins_as_the_runtime_begins_it() -> None:

@@ -97,6 +97,17 @@ def test_errors_are_followed_through_the_cache(shelf: Shelf) -> None:
     assert (everything.after["max_abs"] < 1e-6).all()  # the reference evaluated these calls together: last bits differ
 
 
+def test_a_reference_may_have_its_cache_updates_functionalized(shelf: Shelf) -> None:
+    """As upstream's `parse_etrecord` and `run_decompositions` give it."""
+    program = torch.export.export(model_of(small("custom")), calls_of(1)[0], strict=False).run_decompositions({})
+    assert any("auto_functionalized" in str(node.target) for node in program.graph.nodes)
+    found = load(made(shelf, "custom"), "exact", inputs=calls_of(STEPS)).against(program)
+    assert found.outputs["matches"].all()
+    assert found.first_divergence is None
+    updates = found.gaps[found.gaps["op"].str.contains("update_cache")]
+    assert updates["rmse"].max() < 1e-5
+
+
 @pytest.mark.slow
 def test_the_right_model_finds_a_fault_of_the_exported_one() -> None:
     """Norm + 1 left out: the program's own reference has the fault too, over all calls of a program with a cache."""

@@ -90,6 +90,30 @@ def test_integers_made_of_inf_that_are_the_references_are_judged(tmp_path: Path,
     assert found.outputs["rmse"].notna().all()
 
 
+class Place(nn.Module):
+    """The logarithm of an input's distances as an integer: 0 is among them at some places only."""
+
+    def forward(self, at: Tensor) -> Tensor:
+        """A number for each distance."""
+        distance = (torch.arange(6) - at).abs()
+        return torch.where(distance < 1, distance, torch.log(distance.float()).to(torch.int64)).float() * 0.5
+
+
+def test_without_inputs_an_integer_that_inf_makes_as_in_the_reference_is_not_the_reason(tmp_path: Path) -> None:
+    etviz.debug(Place(), [(torch.tensor([at]),) for at in (9, 2, 3)], workdir=tmp_path)
+    alone = tmp_path / "alone" / "model.pte"
+    alone.parent.mkdir()
+    alone.write_bytes((tmp_path / "model.pte").read_bytes())
+    found = etviz.load(
+        tmp_path / "etdump.etdp",
+        pte=alone,
+        etrecord=tmp_path / "etrecord.bin",
+        debug_buffer=tmp_path / "debug_buffer.bin",
+    )
+    verdict = found.analysis.digest.verdict
+    assert verdict.endswith("2 of 3 executions can't be judged: give inputs= for each execution, from the first.")
+
+
 @pytest.mark.parametrize("way", ["record", "derived"])
 def test_nan_that_is_made_inside_and_put_on_a_grid_is_not_judged(tmp_path: Path, way: str) -> None:
     x = torch.randn(4, 8, generator=torch.Generator().manual_seed(1))

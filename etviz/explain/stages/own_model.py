@@ -6,6 +6,7 @@ first to add an error is at fault.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 import torch
 from torch.export import ExportedProgram
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from etviz.comparison.exact import compare_together
 from etviz.comparison.gap import ExecutionGaps, Gap, Keeper, Run
@@ -107,17 +109,18 @@ def _names(engine: Stages, form: ProgramForm) -> dict[Key, str]:
     run = min(1, len(engine.replay.executions) - 1)
     stages = QUANTIZED if QUANTIZED in engine.makers else EXPORTED, LOWERED
     with SpillFile() as file:
-        before, after = (engine.evaluate(name, file, [run], measured=False)[0] for name in stages)
+        before = engine.evaluate(stages[0], file, [run], measured=False)[0]
+        after = engine.evaluate(LOWERED, file, [run])[0]
+        if after.problem:  # perhaps only in the perturbed lanes
+            after = engine.evaluate(LOWERED, file, [run], measured=False)[0]
         for stage in (before, after):
             if stage.problem:
                 raise StageError(f"the stage {stage.name} can't be evaluated: {stage.problem}")
         keys = engine.readings(stages[0], form)
         both = before.values.keys() & after.values.keys()
-        pairs = {name: (before.values[name], after.values[name]) for name in keys if name in both}
-        apart = [name for name, pair in pairs.items() if not agree(*pair, NAN)]
-        noise = engine.evaluate(LOWERED, file, [run])[0].noise if apart else {}
-        apart = [name for name in apart if not agree(*pairs[name], noise.get(name, NAN))]
-    return {key: name for name, key in keys.items() if name in pairs and name not in apart}
+        noise = {name: after.noise.get(name, NAN) for name in both}
+        same = {name for name in both if agree(before.values[name], after.values[name], noise[name])}
+    return {key: name for name, key in keys.items() if name in same}
 
 
 def _constants(form: ProgramForm, digests: Mapping[str, tuple[str, str]]) -> dict[str, str]:
@@ -173,8 +176,16 @@ def _reading(node: Node, other: Mapping[str, Ref], **changes: Any) -> Node:
 def exported(model: Any, inputs: Sequence[Any]) -> ExportedProgram:
     from etviz.pipeline.lower import LoweringError, export
 
+    weights = model.state_dict if isinstance(model, ExportedProgram) else dict(model.named_parameters())
+    wrapped = next(filter(is_traceable_wrapper_subclass, weights.values()), None)
     if isinstance(model, ExportedProgram):
+        if wrapped is not None:
+            raise UsageError(f"the program's weights are {type(wrapped).__name__}: give the model itself as reference")
         return model
+    if wrapped is not None:
+        from torchao.utils import unwrap_tensor_subclass
+
+        model = unwrap_tensor_subclass(copy.deepcopy(model))
     training = [module for module in model.modules() if module.training]
     try:
         for module in training:
@@ -232,7 +243,9 @@ class OwnModel:
     @_naming_reference()
     def of_runs(self, runs: Sequence[Run]) -> tuple[Run, ...]:
         graph, paired = self.paired.graph, self.paired.operators
-        logged = [self._logged(compared.comparison) for compared in runs]
+        value_of = self._engine.runtime_value
+        read = [[(gap, value_of(gap) or ("", None)) for gap in each.comparison.gaps] for each in runs]
+        logged = [{operator: value for _, (operator, value) in reversed(values) if operator} for values in read]
         seen = {operator for values in logged for operator in values}
         known = {name for (name, _), operator in paired.items() if operator in seen}
         names: dict[tuple[int, int], str] = {}
@@ -271,15 +284,18 @@ class OwnModel:
                 lanes.settle(comparisons[-1])
             judge_totals(comparisons, inputs, fresh)
         places = {operator: place for place, operator in names.items() if operator}
-        own = {
-            place: places[operator]
-            for compared in runs
-            for operator, place in self._first(compared.comparison).items()
-            if operator in places
-        }
+        own: dict[tuple[int, int], tuple[int, int]] = {}
+        changed: list[Run] = []
+        for item, compared, named in zip(runs, comparisons, read, strict=True):
+            # several instructions have the value of one operator where all but the first pass it on
+            first = {operator: (gap.instruction, gap.output) for gap, (operator, _) in reversed(named)}
+            own |= {place: places[operator] for operator, place in first.items() if operator in places}
+            known = {names[gap.instruction, gap.output]: gap for gap in compared.gaps}
+            judged = item.comparison.judged
+            gaps = [self._gap(gap, known.get(name), name, first, judged=judged) for gap, (name, _) in named]
+            changed.append(item._replace(comparison=_joined(item.comparison, compared, gaps)))
         self.counterpart = Counterpart(Replay(fresh, executions), own)
-        pairs = zip(runs, comparisons, strict=True)
-        return tuple(item._replace(comparison=self._joined(item.comparison, gaps, names)) for item, gaps in pairs)
+        return tuple(changed)
 
     def of(self, comparison: ExecutionGaps, run: int, call: int | None = None) -> ExecutionGaps:
         gaps = [_without(gap, _UNKNOWN) for gap in comparison.gaps]
@@ -310,36 +326,10 @@ class OwnModel:
             if told
         )
 
-    def _logged(self, comparison: ExecutionGaps) -> dict[str, torch.Tensor]:
-        values: dict[str, torch.Tensor] = {}
-        for gap in comparison.gaps:
-            if (value := self._engine.runtime_value(gap)) is not None:
-                values.setdefault(*value)
-        return values
-
-    def _joined(
-        self, before: ExecutionGaps, compared: ExecutionGaps, names: Mapping[tuple[int, int], str]
-    ) -> ExecutionGaps:
-        known = {names[gap.instruction, gap.output]: gap for gap in compared.gaps if names[gap.instruction, gap.output]}
-        first = self._first(before)
-        gaps = [self._gap(gap, known, first, judged=before.judged) for gap in before.gaps]
-        changed = replace(before, gaps=gaps)
-        if before.judged:
-            changed.reference_outputs, changed.output_noise = compared.reference_outputs, compared.output_noise
-            changed.output_imposed, changed.grows_at = compared.output_imposed, []
-        return changed
-
-    def _first(self, comparison: ExecutionGaps) -> dict[str, tuple[int, int]]:
-        """By operator the first instruction, with the output, that has its value: others pass it on."""
-        first: dict[str, tuple[int, int]] = {}
-        for gap in comparison.gaps:
-            first.setdefault((self._engine.runtime_value(gap) or ("",))[0], (gap.instruction, gap.output))
-        return first
-
-    def _gap(self, gap: Gap, known: Mapping[str, Gap], first: Mapping[str, tuple[int, int]], *, judged: bool) -> Gap:
-        operator = (self._engine.runtime_value(gap) or ("",))[0]
-        compared = known.get(operator)
-        if compared is None:
+    def _gap(
+        self, gap: Gap, compared: Gap | None, operator: str, first: Mapping[str, tuple[int, int]], *, judged: bool
+    ) -> Gap:
+        if compared is None or not operator:
             return _without(gap, _UNKNOWN)
         told = compared.note
         if operator in self.paired.added:
@@ -354,6 +344,15 @@ class OwnModel:
         if not judged:
             changed.forget_total(gap.unpaired)
         return changed
+
+
+def _joined(before: ExecutionGaps, compared: ExecutionGaps, gaps: list[Gap]) -> ExecutionGaps:
+    changed = replace(before, gaps=gaps)
+    if before.judged:
+        changed.reference_outputs, changed.output_noise = compared.reference_outputs, compared.output_noise
+        changed.output_imposed, changed.output_scales = compared.output_imposed, compared.output_scales
+        changed.grows_at = []
+    return changed
 
 
 def _without(gap: Gap, reason: str) -> Gap:
