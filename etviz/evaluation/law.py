@@ -25,10 +25,10 @@ import numpy as np
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from etviz.evaluation.further_axis import has_further_axis, in_memory, unwrapped
 from etviz.evaluation.language_kernels import off_grids, scored
 from etviz.evaluation.narrow_grids import as_kernels_choose
 from etviz.evaluation.operator_rules import by_position, resolve
-from etviz.evaluation.several import has_further_axis, in_memory, unwrapped
 from etviz.evaluation.unpacked import Quantized
 from etviz.evaluation.values import flat_values
 from etviz.graph.language_operators import LANGUAGE_OPERATORS

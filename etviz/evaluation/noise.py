@@ -30,23 +30,23 @@ import numpy as np
 import torch
 
 from etviz.errors import EtvizError, PairingError
+from etviz.evaluation.affine import PER_TENSOR, rounded_to_grid
 from etviz.evaluation.evaluator import Again, Evaluator, Scope
+from etviz.evaluation.further_axis import has_further_axis, in_memory, unwrapped
 from etviz.evaluation.language_kernels import reads_grids, without_grids
 from etviz.evaluation.law import ENOUGH, allowance, chance, half_ulp, independent, only_picks, sizes
+from etviz.evaluation.operator_rules import by_position
 from etviz.evaluation.products import weight_of
 from etviz.evaluation.rounds import Rounds
 from etviz.evaluation.series import Series
 from etviz.evaluation.several import (
     Several,
-    has_further_axis,
-    in_memory,
     in_one,
     lane_of,
     over_axis,
     over_lanes,
     part_of,
     several,
-    unwrapped,
 )
 from etviz.evaluation.unpacked import elements, largest_value
 from etviz.evaluation.values import Value, flat_values
@@ -167,6 +167,10 @@ class Rounding:
         step = steps(node, args, kwargs)
         if step is None or not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return call(node.target, args, kwargs)
+        if node.target == PER_TENSOR and value.dtype == torch.float32:
+            grid = by_position(node.target, args, kwargs)[0][1:]
+            moved_to = partial(_moved_to_grid, grid, DELTA * step)
+            return in_memory(moved_to, value, self.moves(value, step))
         moved = value + (self.moves(value, step) * (DELTA * step)).to(value.dtype) * (value != 0)  # 0 is on each grid
         return (
             call(node.target, [moved, *args[1:]], kwargs) if args else call(node.target, [], {**kwargs, "input": moved})
@@ -216,6 +220,10 @@ class Ties(Rounding):
     def moves(self, value: torch.Tensor, step: Any) -> torch.Tensor:
         place = value.double() / step
         return (place.floor() + 0.5 - place).sign() * _UNIFORM
+
+
+def _moved_to_grid(grid: Sequence[Any], part: float, x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    return rounded_to_grid(x, *grid, numbers=numbers, part=part)
 
 
 def _drawn(count: int, seed: int) -> torch.Tensor:

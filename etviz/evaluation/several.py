@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import torch
 
+from etviz.evaluation.further_axis import BATCHED
 from etviz.evaluation.operator_rules import is_composed
 from etviz.graph.admitted import is_admitted
 from etviz.graph.ir import map_arg
 
 _RULES: Final = ("FuncTorchBatched", "CompositeImplicitAutograd")
 """Where torch has an operator's rule for a further axis; without one it calls the operator for each lane, and warns."""
-_BATCHED: Final[Any] = getattr(torch._C, "_functorch", None)  # pyright: ignore[reportPrivateUsage]
 _PARTS: Final = ("_add_batch_dim", "_remove_batch_dim", "is_batchedtensor", "vmap_increment_nesting")
 _FALLBACK: Final = ("_is_vmap_fallback_enabled", "_set_vmap_fallback_enabled")
 
@@ -97,7 +97,7 @@ def _vmap() -> Any:
         from torch._functorch import vmap
 
         torch.vmap(torch.neg)(torch.zeros(1))  # loads its rules
-        known = all(hasattr(vmap, name) for name in _PARTS) and all(hasattr(_BATCHED, name) for name in _FALLBACK)
+        known = all(hasattr(vmap, name) for name in _PARTS) and all(hasattr(BATCHED, name) for name in _FALLBACK)
         return vmap if known else None
     except (AttributeError, ImportError):
         return None
@@ -150,32 +150,13 @@ class Axis:
 @contextmanager
 def further_axis(size: int) -> Generator[Axis]:
     """Operators on what enters it, and what they are composed of, raise where torch has no rule for a further axis."""
-    parts, goes_on = _vmap(), _BATCHED._is_vmap_fallback_enabled()
-    _BATCHED._set_vmap_fallback_enabled(False)
+    parts, goes_on = _vmap(), BATCHED._is_vmap_fallback_enabled()
+    BATCHED._set_vmap_fallback_enabled(False)
     try:
         with parts.vmap_increment_nesting(size, "error") as level:
             yield Axis(parts, level, size)
     finally:
-        _BATCHED._set_vmap_fallback_enabled(goes_on)
-
-
-def has_further_axis(value: Any) -> bool:
-    return _BATCHED is not None and isinstance(value, torch.Tensor) and _BATCHED.is_batchedtensor(value)
-
-
-def unwrapped(value: torch.Tensor) -> torch.Tensor:
-    """A tensor with all its axes, in the order of memory."""
-    while _BATCHED is not None and has_further_axis(value):
-        value = _BATCHED.get_unwrapped(value)
-    return value
-
-
-def in_memory(function: Callable[[torch.Tensor], torch.Tensor], value: torch.Tensor) -> torch.Tensor:
-    """`function` of a tensor as it lies in memory, with all further axes first."""
-    if _BATCHED is None or not has_further_axis(value):
-        return function(value)
-    inner = _BATCHED.get_unwrapped(value).movedim(_BATCHED.maybe_get_bdim(value), 0)
-    return _BATCHED._add_batch_dim(in_memory(function, inner), 0, _BATCHED.maybe_get_level(value))
+        BATCHED._set_vmap_fallback_enabled(goes_on)
 
 
 def part_of(value: Any, lanes: range) -> Any:
