@@ -168,7 +168,8 @@ def rounded_to_grid(
     numbers: torch.Tensor | None = None,
     part: float = 0.0,
 ) -> torch.Tensor:
-    """Integers of float32 elements; those that are not 0 move by ``numbers · part`` before."""
+    """Elements that are not 0 move by ``numbers · part`` before."""
+    x = x if numbers is None else x.expand(numbers.shape)
     together = [tensor for tensor in (x, numbers) if tensor is not None]
     if all(map(_lies_flat, together)):
         made, first = torch.empty_like(x, dtype=dtype), 0 if numbers is None else numbers.data_ptr()
@@ -247,6 +248,13 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     },
 }
 TARGETS: Final = frozenset(_FUNCTIONS)
+POINTWISE: Final = frozenset(target for target, function in _FUNCTIONS.items() if function in (_to_grid, _from_grid))
+BLOCKS: Final = {
+    "torchao.choose_qparams_affine.default": 2,
+    "torchao.quantize_affine.default": 1,
+    "torchao.dequantize_affine.default": 1,
+}
+"""Which argument has a block's sizes."""
 
 
 def _lies_flat(value: torch.Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Tensors to which torch added an axis that operators do not see."""
+"""Tensors with axes that operators do not see."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def unwrapped(value: torch.Tensor) -> torch.Tensor:
 
 
 def in_memory(function: Callable[..., torch.Tensor], *values: torch.Tensor) -> torch.Tensor:
-    """`function` of tensors as they lie in memory, with all further axes first; it broadcasts several of them."""
+    """`function` of tensors as they lie in memory, with all further axes first."""
     levels = [BATCHED.maybe_get_level(value) for value in values if has_further_axis(value)]
     if not levels:
         return function(*values)

@@ -137,10 +137,7 @@ def errors_of_sums(terms: int, rows: int, count: int, bits: int, unit: float, ou
 
 
 def to_grid(x: int, moves: int, count: int, grid: Sequence[float], out: int, dtype: str) -> bool:
-    """Round float32 elements to a grid of (part of `moves` that is added, 1/step, zero point, first, last).
-
-    False where an element is not finite, or without a pass for these integers.
-    """
+    """`grid` has the part of `moves` that is added, 1/step, zero point, first and last; False without a pass."""
     library, given = _library(), (ctypes.c_float * 5)(*grid)
     return library is not None and bool(library.etviz_to_grid(x, moves, count, given, out, KINDS.get(dtype, -1)))
 
