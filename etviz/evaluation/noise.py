@@ -230,7 +230,7 @@ class Ties(Rounding):
 
 
 def _moved_to_grid(grid: Sequence[Any], part: float, x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
-    return rounded_to_grid(x, *grid, numbers=numbers, part=part)
+    return rounded_to_grid(x, *grid, numbers=numbers.to(x.dtype), part=part)  # `Ties` has float64
 
 
 def _drawn(count: int, seed: int) -> torch.Tensor:
