@@ -1,4 +1,4 @@
-"""torchao's affine quantization and executorch's embeddings without these, whose import takes longer than a decoder.
+"""Upstream's quantization and embeddings without torchao, whose import takes longer than a decoder.
 
 The same steps in the same order give the same bits. Other types and arguments are left to upstream.
 """
@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from etviz import native
+from etviz.evaluation.further_axis import in_memory
+from etviz.tensors.blocks import dtype_name
 from etviz.upstream.operators import operator_of, parsed_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
+PER_TENSOR: Final = "quantized_decomposed.quantize_per_tensor.default"
 _EMBEDDINGS: Final = {"embedding_2bit": (0, 2, 4, 6), "embedding_4bit": (4, 0), "embedding_byte": (0,)}
 """By name: where the elements of a byte begin, in their order."""
 _TABLE: Final = "Tensor weight, Tensor weight_scales, Tensor? weight_zero_points"
 _ENDS: Final = "Scalar? quant_min=None, Scalar? quant_max=None"
+_PLAIN: Final = "Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype"
 _SCHEMAS: Final = {
     "torchao.choose_qparams_affine.default": (
         "(Tensor? input, str mapping_type, SymInt[] block_size, ScalarType target_dtype, "
@@ -34,6 +39,8 @@ _SCHEMAS: Final = {
         "(Tensor input, SymInt[] block_size, Tensor scale, Tensor? zero_point, ScalarType input_dtype, "
         f"{_ENDS}, ScalarType output_dtype=6) -> Tensor"
     ),
+    PER_TENSOR: f"({_PLAIN}) -> Tensor",
+    "quantized_decomposed.dequantize_per_tensor.default": f"({_PLAIN}, *, ScalarType? out_dtype=None) -> Tensor",
     **{
         f"quantized_decomposed.{name}.{overload}": (
             f"({_TABLE}, int weight_quant_min, int weight_quant_max, Tensor indices{more}) -> Tensor"
@@ -137,6 +144,65 @@ def _dequantize(
     return (value * step).view(input.shape).to(output_dtype)
 
 
+def _to_grid(
+    input: torch.Tensor,  # noqa: A002
+    scale: float,
+    zero_point: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+) -> torch.Tensor | None:
+    if input.dtype != torch.float32 or not scale or _ends(dtype, quant_min, quant_max) is None:
+        return None
+    return in_memory(lambda x: rounded_to_grid(x, scale, zero_point, quant_min, quant_max, dtype), input)
+
+
+def rounded_to_grid(
+    x: torch.Tensor,
+    scale: float,
+    zero_point: int,
+    low: int,
+    high: int,
+    dtype: torch.dtype,
+    *,
+    numbers: torch.Tensor | None = None,
+    part: float = 0.0,
+) -> torch.Tensor:
+    """Elements that are not 0 move by ``numbers · part`` before."""
+    x = x if numbers is None else x.expand(numbers.shape)
+    together = [tensor for tensor in (x, numbers) if tensor is not None]
+    if all(map(_lies_flat, together)):
+        made, first = torch.empty_like(x, dtype=dtype), 0 if numbers is None else numbers.data_ptr()
+        grid = part, 1.0 / scale, zero_point, low, high
+        if native.to_grid(x.data_ptr(), first, x.numel(), grid, made.data_ptr(), dtype_name(dtype)):
+            return made
+    moved = x if numbers is None else x + (numbers * part) * (x != 0)
+    return torch.clamp(torch.round(moved * (1.0 / scale)) + zero_point, low, high).to(dtype)
+
+
+def _from_grid(
+    input: torch.Tensor,  # noqa: A002
+    scale: float,
+    zero_point: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    *,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor | None:
+    if input.dtype != dtype or out_dtype not in (None, torch.float32) or _ends(dtype, quant_min, quant_max) is None:
+        return None
+
+    def numbers(q: torch.Tensor) -> torch.Tensor:
+        made = torch.empty_like(q, dtype=torch.float32)
+        given = q.data_ptr(), q.numel(), dtype_name(dtype), scale, zero_point
+        if _lies_flat(q) and native.from_grid(*given, made.data_ptr()):
+            return made
+        return (q.to(torch.float32) - zero_point) * scale
+
+    return in_memory(numbers, input)
+
+
 def _embedding(
     starts: Sequence[int],
     weight: torch.Tensor,
@@ -173,6 +239,8 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "torchao.choose_qparams_affine.default": _choose,
     "torchao.quantize_affine.default": _quantize,
     "torchao.dequantize_affine.default": _dequantize,
+    PER_TENSOR: _to_grid,
+    "quantized_decomposed.dequantize_per_tensor.default": _from_grid,
     **{
         f"quantized_decomposed.{name}.{overload}": functools.partial(_embedding, starts)
         for name, starts in _EMBEDDINGS.items()
@@ -180,6 +248,17 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     },
 }
 TARGETS: Final = frozenset(_FUNCTIONS)
+POINTWISE: Final = frozenset(target for target, function in _FUNCTIONS.items() if function in (_to_grid, _from_grid))
+BLOCKS: Final = {
+    "torchao.choose_qparams_affine.default": 2,
+    "torchao.quantize_affine.default": 1,
+    "torchao.dequantize_affine.default": 1,
+}
+"""Which argument has a block's sizes."""
+
+
+def _lies_flat(value: torch.Tensor) -> bool:
+    return value.is_contiguous() and not value.requires_grad
 
 
 def _ends(dtype: torch.dtype, low: float | None, high: float | None) -> tuple[float, float] | None:

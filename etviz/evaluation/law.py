@@ -25,12 +25,13 @@ import numpy as np
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from etviz.evaluation.further_axis import has_further_axis, in_memory, unwrapped
 from etviz.evaluation.language_kernels import off_grids, scored
 from etviz.evaluation.narrow_grids import as_kernels_choose
-from etviz.evaluation.operator_rules import by_position, resolve
-from etviz.evaluation.several import has_further_axis, in_memory, unwrapped
+from etviz.evaluation.operator_rules import by_position, is_pointwise
 from etviz.evaluation.unpacked import Quantized
 from etviz.evaluation.values import flat_values
+from etviz.graph.draws import draws
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.quantize_ops import chooses_grid, is_quantize
 from etviz.graph.uses import only_moves
@@ -61,6 +62,7 @@ _LEAST, _MOST = 2.0**-50, 2.0**60
 _FLUSHED: Final = torch.finfo(torch.float32).smallest_normal
 """Processors may take smaller numbers for 0."""
 _ARITHMETIC: Final = frozenset(("add", "sub", "rsub", "mul", "div", "sqrt", "fmod", "remainder", "clamp", "hardtanh"))
+_CUTTING: Final = frozenset(("clamp", "hardtanh", "relu"))
 _UNITS: Final = {**EPS, "complex64": EPS["float32"], "complex128": EPS["float64"]}
 _STEPPED: Final = frozenset(("fmod", "remainder"))
 """Functions with steps, as divisions that are rounded to whole numbers: a quotient's rounding may cross one."""
@@ -88,6 +90,11 @@ def only_picks(node: Node) -> bool:
     return only_moves(node) or node.target.partition(".")[2].partition(".")[0] in _PICKING
 
 
+def goes_through(node: Node) -> bool:
+    """True where no element's error grows."""
+    return only_moves(node) or node.target.partition(".")[2].partition(".")[0] in _CUTTING
+
+
 def sizes(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any, call: Call) -> Sizes:
     """The size S of the law for each output of an operator.
 
@@ -104,9 +111,23 @@ def sizes(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any
     if family is not None:
         given = by_position(node.target, args, kwargs)[0]
         own_sizes = family(given, values, call, node.target)
+    elif _is_exact_by_itself(node, [*args, *kwargs.values()], values):
+        return [None] * len(values)
     else:
         own_sizes = _elementwise(node.target, args, kwargs, values, call)
     return [_finite(size, result) for size, result in zip(own_sizes, values, strict=True)]
+
+
+def _is_exact_by_itself(node: Node, operands: Sequence[Any], values: Sequence[Any]) -> bool:
+    """True for values of integers alone, and for those cut at numbers of their type."""
+    tensors = [operand for operand in operands if isinstance(operand, torch.Tensor)]
+    if not tensors or draws(node) or any(isinstance(operand, (list, tuple)) for operand in operands):
+        return False
+    if not any(tensor.is_floating_point() or tensor.is_complex() for tensor in tensors):
+        return True
+    ends = [operand for operand in operands if isinstance(operand, (int, float))]
+    cuts = node.target.partition(".")[2].partition(".")[0] in _CUTTING and len(tensors) == len(values) == 1
+    return cuts and all(float(torch.tensor(end, dtype=values[0].dtype)) == end for end in ends)
 
 
 def _finite(size: torch.Tensor | None, value: Any) -> torch.Tensor | None:
@@ -418,6 +439,24 @@ def _convolution(args: Sequence[Any], values: Sequence[Any], call: Call, target:
     return [product_size(terms, left, right.reshape(along), values[0], bias)]
 
 
+def largest_size(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any) -> float:
+    """Upper limit of the size S of a product with a weight; infinite for other operators."""
+    family = _FAMILIES.get(node.target.partition(".")[2].partition(".")[0])
+    if family not in (_linear, _convolution):
+        return math.inf
+    x, weight, bias, *rest = by_position(node.target, args, kwargs)[0]
+    if isinstance(weight, Quantized) or (rest and rest[3]):
+        return math.inf
+    terms, bias = weight[0].numel(), _largest(bias) if isinstance(bias, torch.Tensor) else None
+    right = _squares(weight, lambda wide: wide.square().flatten(1).sum(1)).max()
+    return float(product_size(terms, terms * _wide(_largest(x)).square(), right, _largest(value), bias))
+
+
+def _largest(value: torch.Tensor) -> torch.Tensor:
+    low, high = torch.aminmax(value)
+    return torch.maximum(-low, high)
+
+
 def _normalized(
     rows: torch.Tensor,
     eps: float,
@@ -623,12 +662,11 @@ def _elementwise(
 def _blocks(
     target: str, args: Sequence[Any], kwargs: Mapping[str, Any], values: Sequence[Any]
 ) -> tuple[int, list[tuple[Sequence[Any], Mapping[str, Any], Sequence[Any]]]]:
-    """Parts of a pointwise operator that stay in the cache, along an axis."""
     value, leaves = values[0], [*args, *kwargs.values()]
     whole = 0, [(args, kwargs, values)]
     if len(values) > 1 or value.numel() <= BLOCK or any(map(has_further_axis, (value, *leaves))):
         return whole
-    if torch.Tag.pointwise not in getattr(getattr(resolve(target), "overload", None), "tags", ()):
+    if not is_pointwise(target):
         return whole
     axis = next(at for at, size in enumerate(value.shape) if size > 1) - value.ndim
     size = value.shape[axis]
@@ -660,7 +698,6 @@ def _of_block(
     *,
     inexact: bool = False,
 ) -> Sizes:
-    """As `_elementwise`, of which this is a part; `inexact` tells that other results are."""
     plain = [_wide(result).abs() if half_ulp(result) is not None else None for result in values]
     wide = [_doubled(operand) for operand in args]
     named = {name: _doubled(operand) for name, operand in kwargs.items()}

@@ -30,23 +30,33 @@ import numpy as np
 import torch
 
 from etviz.errors import EtvizError, PairingError
+from etviz.evaluation.affine import PER_TENSOR, rounded_to_grid
 from etviz.evaluation.evaluator import Again, Evaluator, Scope
+from etviz.evaluation.further_axis import has_further_axis, in_memory, unwrapped
 from etviz.evaluation.language_kernels import reads_grids, without_grids
-from etviz.evaluation.law import ENOUGH, allowance, chance, half_ulp, independent, only_picks, sizes
+from etviz.evaluation.law import (
+    ENOUGH,
+    allowance,
+    chance,
+    goes_through,
+    half_ulp,
+    independent,
+    largest_size,
+    only_picks,
+    sizes,
+)
+from etviz.evaluation.operator_rules import by_position
 from etviz.evaluation.products import weight_of
 from etviz.evaluation.rounds import Rounds
 from etviz.evaluation.series import Series
 from etviz.evaluation.several import (
     Several,
-    has_further_axis,
-    in_memory,
     in_one,
     lane_of,
     over_axis,
     over_lanes,
     part_of,
     several,
-    unwrapped,
 )
 from etviz.evaluation.unpacked import elements, largest_value
 from etviz.evaluation.values import Value, flat_values
@@ -136,7 +146,6 @@ class Rounding:
         *,
         delegated: bool = False,
     ) -> Any:
-        """The perturbed result of an operator; a backend runs it if it is `delegated`."""
         if self._grids is not None and to_grid(node):
             known, at = self._grids.get(id(node), ()), len(self.quantized[id(node)])
             self.quantized[id(node)].append(None)
@@ -159,7 +168,6 @@ class Rounding:
         return self.moved(value, known.sizes(*given) if known is not None else sizes(*given))
 
     def begin(self, key: int) -> None:
-        """Draw the random numbers of the operator whose value has this key next."""
         self._random.seed(self._seed ^ key)
 
     def quantize(self, call: Callable[..., Any], node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -167,6 +175,10 @@ class Rounding:
         step = steps(node, args, kwargs)
         if step is None or not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return call(node.target, args, kwargs)
+        if node.target == PER_TENSOR and value.dtype == torch.float32:
+            grid = by_position(node.target, args, kwargs)[0][1:]
+            moved_to = partial(_moved_to_grid, grid, DELTA * step)
+            return in_memory(moved_to, value, self.moves(value, step))
         moved = value + (self.moves(value, step) * (DELTA * step)).to(value.dtype) * (value != 0)  # 0 is on each grid
         return (
             call(node.target, [moved, *args[1:]], kwargs) if args else call(node.target, [], {**kwargs, "input": moved})
@@ -176,7 +188,6 @@ class Rounding:
         return self.uniform(value)
 
     def on_grid(self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any) -> Any:
-        """Values that a grid was left with, moved by the error that rounding to it makes."""
         step = steps(node, args, kwargs)
         if step is None or half_ulp(value) is None:
             return value
@@ -218,6 +229,10 @@ class Ties(Rounding):
         return (place.floor() + 0.5 - place).sign() * _UNIFORM
 
 
+def _moved_to_grid(grid: Sequence[Any], part: float, x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    return rounded_to_grid(x, *grid, numbers=numbers.to(x.dtype), part=part)  # `Ties` has float64
+
+
 def _drawn(count: int, seed: int) -> torch.Tensor:
     return torch.rand(count, generator=torch.Generator().manual_seed(seed)).sub_(0.5).mul_(2.0 * _UNIFORM)
 
@@ -237,7 +252,7 @@ def key_of(value: Any) -> int:
 
 
 class Grids:
-    """Computes operators as they are. Keeps what each quantize and choice of a grid gives, by the id of its node."""
+    """Keeps what each quantize and choice of a grid gives, by the id of its node."""
 
     def __init__(self) -> None:
         self.values: dict[int, list[Any]] = defaultdict(list)
@@ -262,13 +277,11 @@ def to_grid(node: Node) -> bool:
 
 
 def is_chosen(node: Node) -> bool:
-    """True for a conversion whose grid is chosen when the program runs."""
     grid = grid_arguments(node.target, node.args, node.kwargs)
     return grid is not None and isinstance(grid.scale, Ref)
 
 
 def steps(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The step of each element's grid, in a form that broadcasts to the value; None if it is not known."""
     grid = grid_arguments(node.target, args, kwargs)
     value = args[0] if args else kwargs.get("input")
     if grid is None or not isinstance(value, torch.Tensor):
@@ -292,6 +305,19 @@ def steps(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return scale
 
 
+def _steps_after(graph: Graph) -> dict[str, float]:
+    """The smallest step of the grids that values go to without another use."""
+    found, others = dict[str, float](), {*graph.results()}
+    for node in reversed(graph.nodes):
+        grid = grid_arguments(node.target, node.args, node.kwargs) if is_quantize(node) else None
+        step = grid.scale if grid is not None else found.get(node.name) if goes_through(node) else None
+        if isinstance(step, float) and node.name not in (others if grid is None else ()):
+            found |= {name: min(step, found.get(name, math.inf)) for name in node.reads()}
+        else:
+            others.update(node.reads())
+    return {name: step for name, step in found.items() if name not in others}
+
+
 def _squares(perturbed: torch.Tensor, value: torch.Tensor) -> tuple[float, float] | None:
     if perturbed is value or (not value.is_floating_point() and equal(perturbed, value)):
         return 0.0, 0.0
@@ -311,7 +337,7 @@ class Spread:
         self._size = 0.0
 
     def add(self, perturbed: Any, value: Any) -> None:
-        """Take the difference of two tensors where both are finite, until there are `ENOUGH` samples."""
+        """Takes what is finite, until there are `ENOUGH` samples."""
         if not isinstance(perturbed, torch.Tensor) or not isinstance(value, torch.Tensor):
             return
         if perturbed.shape != value.shape or perturbed.is_complex() or not value.numel() or self.samples >= ENOUGH:
@@ -330,11 +356,13 @@ class Spread:
         self._by_lane.append(known[0])
 
     def add_lanes(self, perturbed: Any, value: Any, lanes: range) -> None:
-        stacked = perturbed.stacked if isinstance(perturbed, Several) and perturbed.can_stack else None
+        wanted = min(len(lanes), math.ceil(ENOUGH / max(1, value.numel()))) if isinstance(value, torch.Tensor) else 0
+        first = range(lanes.start, lanes.start + wanted)
+        part = perturbed.part(first) if isinstance(perturbed, Several) and perturbed.can_stack else None
+        stacked = part.stacked if isinstance(part, Several) else None
         if lanes and stacked is not None and 0 < value.numel() < ENOUGH and not (stacked.is_complex() or self._by_lane):
-            wanted = min(len(lanes), math.ceil(ENOUGH / value.numel()))
             plain = value.double()
-            each = (stacked[lanes.start : lanes.start + wanted].double() - plain).reshape(wanted, -1)
+            each = (stacked.double() - plain).reshape(wanted, -1)
             by_lane = each.square().sum(1).tolist()
             if all(map(math.isfinite, by_lane)):
                 self._count, self._size = value.numel(), float(plain.square().sum())
@@ -506,7 +534,7 @@ class _Step:
     """A node whose perturbed values are wanted.
 
     `multiplied` is a product with a quantized weight, which all lanes read together. `same` tells that nothing before
-    it was perturbed.
+    it was perturbed, `ends` that only grids read it.
     """
 
     graph: Graph
@@ -517,6 +545,7 @@ class _Step:
     sizes: Sizes
     key: Callable[[], int]
     same: bool
+    ends: bool
 
     @property
     def rounded(self) -> list[torch.Tensor]:
@@ -556,6 +585,8 @@ class Lanes(Evaluator):
             self._others += [Rounding(PASSES + seed, {}) for seed in seeds]
         self._depth = 0
         self._alone: set[int] = set()
+        self._ends_of: dict[int, tuple[Graph, frozenset[str]]] = {}
+        self._steps_of: dict[int, tuple[Graph, Mapping[str, float]]] = {}
         self.seen: SeenPerturbed = _unseen
         self.unmoved: set[str] = set()
         self.plain_outputs: list[Any] = []
@@ -588,7 +619,6 @@ class Lanes(Evaluator):
             self.perturbed_state[key] = outputs[at]
 
     def beside(self, call: Interlude) -> Self:
-        """See `Evaluator.beside`; what other methods compute is not shown."""
         other = super().beside(call)
         other.seen = _unseen
         return other
@@ -679,10 +709,11 @@ class Lanes(Evaluator):
         try:
             if node.target in ("delegate", *CONTROL):
                 return reference, several([self._apart(graph, node, perturbed, at) for at in range(self.lanes)])
-            moving = _moving(reference, sizes(node, args, kwargs, reference, self.limits.call))
-            step = _Step(
-                graph, node, perturbed, reference, multiplied, moving, functools.cache(partial(key_of, reference)), same
-            )
+            moving: Sizes = [None]
+            if not self._is_lost(graph, node, args, kwargs, reference):
+                moving = _moving(reference, sizes(node, args, kwargs, reference, self.limits.call))
+            key, ends = functools.cache(partial(key_of, reference)), node.name in self._ending(graph)
+            step = _Step(graph, node, perturbed, reference, multiplied, moving, key, same, ends)
             others = self._together(step)
             if others is None:
                 others = several([self._one_lane(step, at) for at in range(self.lanes)])
@@ -693,6 +724,29 @@ class Lanes(Evaluator):
             raise PairingError(f"{node.name} ({node.target}) fails on perturbed values: {error}") from error
         finally:
             self.rounding = None
+
+    def _ending(self, graph: Graph) -> frozenset[str]:
+        """Nodes of a delegate whose values only grids read."""
+        if not self._depth:
+            return frozenset()
+        if id(graph) not in self._ends_of:
+            wanted = {*graph.results()}
+            for node in reversed(graph.nodes):
+                if node.name in wanted and not to_grid(node):
+                    wanted.update(node.reads())
+            self._ends_of[id(graph)] = graph, frozenset(node.name for node in graph.nodes) - wanted
+        return self._ends_of[id(graph)][1]  # the graph is kept, so its id stays its own
+
+    def _is_lost(self, graph: Graph, node: Node, args: Any, kwargs: Any, value: Any) -> bool:
+        """True for a product whose rounding is below a third of what moves it before a grid."""
+        if not self._depth:
+            return False
+        if id(graph) not in self._steps_of:
+            self._steps_of[id(graph)] = graph, _steps_after(graph)  # as with `_ending`
+        step, half = self._steps_of[id(graph)][1].get(node.name), half_ulp(value)
+        if step is None or half is None:
+            return False
+        return THRESHOLD * half * largest_size(node, args, kwargs, value) <= DELTA * step
 
     def _multiplied(
         self, node: Node, scope: Scope, perturbed: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -717,7 +771,7 @@ class Lanes(Evaluator):
         rounding, first = self._others[lane], lane < self.number
         if step.rounded or is_quantize(step.node) or self._leaves_grid(step, first=first):
             rounding.begin(step.key())
-        if not first and to_grid(step.node):
+        if not first and (step.ends or to_grid(step.node)):
             return step.reference
         if step.multiplied is not None:
             value = lane_of(step.multiplied, lane)
@@ -742,13 +796,13 @@ class Lanes(Evaluator):
 
     def _at_once(self, step: _Step) -> Any:
         node, first, last = step.node, range(self.number), range(self.number, self.lanes)
-        given = self.arguments(step.perturbed, node)
+        given, plain = self.arguments(step.perturbed, node), step.ends or to_grid(node) or not last
         if is_quantize(node) or is_dequantize(node):
-            after = step.reference if is_quantize(node) or not last else self._on_grids(step, given, last)
+            after = step.reference if plain else self._on_grids(step, given, last)
             return in_one([(self._on_grids(step, given, first), len(first)), (after, len(last))])
         value = step.multiplied if step.multiplied is not None else step.reference
         if not step.same and step.multiplied is None:
-            lanes = first if chooses_grid(node) else range(self.lanes)
+            lanes = first if plain else range(self.lanes)
             target = over_axis(node.target)
 
             def one(args: Sequence[Any], kwargs: Mapping[str, Any], _: Any) -> Any:
@@ -756,10 +810,10 @@ class Lanes(Evaluator):
                     return self.apply(step.graph, node, args, kwargs)
                 return self.limits.call(target, args, kwargs)
 
-            value = over_lanes(one, *given, (), lanes)
+            value = over_lanes(one, *given, (), lanes, target or "")
+        after = step.reference if plain else part_of(value, last)
         if all(size is None for size in step.sizes):
-            return value
-        after = step.reference if chooses_grid(node) else part_of(value, last)
+            return in_one([(part_of(value, first), len(first)), (after, len(last))]) if plain else value
         numbers = self._numbers(step, step.rounded, first)
         return in_one([(_rounded(part_of(value, first), step.sizes, numbers), len(first)), (after, len(last))])
 
@@ -771,7 +825,7 @@ class Lanes(Evaluator):
         def one(args: Sequence[Any], kwargs: Mapping[str, Any], drawn: Sequence[torch.Tensor]) -> Any:
             return self._in_lane(step, _Given(drawn, None if first else {}), args, kwargs, first=first)
 
-        value = over_lanes(one, *given, numbers[:moves], lanes)
+        value = over_lanes(one, *given, numbers[:moves], lanes, step.node.target)
         return _rounded(value, step.sizes, numbers[moves:]) if first else value
 
     def _numbers(self, step: _Step, likes: Sequence[torch.Tensor], lanes: range) -> list[torch.Tensor]:
@@ -779,6 +833,8 @@ class Lanes(Evaluator):
         for at in lanes if likes else ():
             self._others[at].begin(step.key())
             drawn.append([self._others[at].uniform(like) for like in likes])
+        if len(drawn) == 1:
+            return [numbers.unsqueeze(0) for numbers in drawn[0]]
         return [torch.stack(numbers) for numbers in zip(*drawn, strict=True)]
 
     def _leaves_grid(self, step: _Step, *, first: bool) -> bool:
@@ -963,7 +1019,6 @@ class Samples:
         return both
 
     def kept(self, keys: Collection[tuple[str, int]], *, outputs: bool) -> Samples:
-        """Those of some values, and of the outputs, or none."""
         other = Samples({name for name, _ in keys}, self.growth if outputs else None)
         other.values.update({key: self.values[key] for key in keys if key in self.values})
         other.outputs, other.lanes = self.outputs if outputs else [], self.lanes
@@ -1038,7 +1093,6 @@ def total_noise(
 
 
 def chained(graph: Graph) -> list[Rounding]:
-    """Roundings for the operators of a graph whose values were not logged."""
     small = (largest_value(graph) or 0) <= _SMALL
     computed = Computed()
     return [Rounding(seed, None, computed) for seed in range(PASSES if small else _CHAINED)]

@@ -388,6 +388,14 @@ def is_composed(target: str) -> bool:
 
 
 @functools.cache
+def is_pointwise(target: str) -> bool:
+    if target in affine.POINTWISE:
+        return True
+    overload = getattr(resolve(target), "overload", None) if target.startswith("aten.") else None
+    return torch.Tag.pointwise in getattr(overload, "tags", ())
+
+
+@functools.cache
 def resolve(target: str) -> Callable[..., Any]:
     """The function of a target such as ``aten.add.Tensor`` or ``py.mul``.
 

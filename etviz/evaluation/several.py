@@ -6,31 +6,53 @@ import functools
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import torch
 
-from etviz.evaluation.operator_rules import is_composed
+from etviz.evaluation.affine import BLOCKS
+from etviz.evaluation.further_axis import BATCHED
+from etviz.evaluation.operator_rules import is_composed, is_pointwise
 from etviz.graph.admitted import is_admitted
 from etviz.graph.ir import map_arg
 
 _RULES: Final = ("FuncTorchBatched", "CompositeImplicitAutograd")
 """Where torch has an operator's rule for a further axis; without one it calls the operator for each lane, and warns."""
-_BATCHED: Final[Any] = getattr(torch._C, "_functorch", None)  # pyright: ignore[reportPrivateUsage]
 _PARTS: Final = ("_add_batch_dim", "_remove_batch_dim", "is_batchedtensor", "vmap_increment_nesting")
 _FALLBACK: Final = ("_is_vmap_fallback_enabled", "_set_vmap_fallback_enabled")
 
 
 class Several:
-    """One tensor or number in several lanes; tensors have the lanes as a first axis where they can."""
+    """One tensor or number in several lanes; tensors have the lanes as a first axis where they can.
 
-    __slots__ = ("_each", "_stacked")
+    The `others` after these have `rest`.
+    """
 
-    def __init__(self, each: Sequence[Any], stacked: torch.Tensor | None = None) -> None:
-        self._each, self._stacked = each, stacked
+    __slots__ = ("_each", "_others", "_rest", "_stacked")
+
+    def __init__(
+        self,
+        each: Sequence[Any],
+        stacked: torch.Tensor | None = None,
+        rest: torch.Tensor | None = None,
+        others: int = 0,
+    ) -> None:
+        self._each, self._stacked, self._rest, self._others = each, stacked, rest, others
 
     def __getitem__(self, lane: int) -> Any:
-        return self._each[lane] if self._stacked is None else self._stacked[lane]
+        if self._stacked is None:
+            return self._each[lane]
+        return self._stacked[lane] if self._rest is None or lane < len(self._stacked) else self._rest
+
+    def part(self, lanes: range) -> Any:
+        """Those of some lanes, or what all of them share."""
+        if self._stacked is not None and self._rest is not None:
+            if lanes.start >= len(self._stacked):
+                return self._rest
+            if lanes.stop <= len(self._stacked):
+                return Several((), self._stacked[lanes.start : lanes.stop])
+        return Several((), self.stacked[lanes.start : lanes.stop])
 
     @property
     def nbytes(self) -> int:
@@ -49,6 +71,9 @@ class Several:
         if self._stacked is None:
             self._stacked = torch.stack(list(self._each))
             self._each = ()
+        if self._rest is not None:
+            self._stacked = torch.cat([self._stacked, self._rest.expand(self._others, *self._rest.shape)])
+            self._rest = None
         return self._stacked
 
 
@@ -97,7 +122,7 @@ def _vmap() -> Any:
         from torch._functorch import vmap
 
         torch.vmap(torch.neg)(torch.zeros(1))  # loads its rules
-        known = all(hasattr(vmap, name) for name in _PARTS) and all(hasattr(_BATCHED, name) for name in _FALLBACK)
+        known = all(hasattr(vmap, name) for name in _PARTS) and all(hasattr(BATCHED, name) for name in _FALLBACK)
         return vmap if known else None
     except (AttributeError, ImportError):
         return None
@@ -109,18 +134,59 @@ def over_lanes(
     kwargs: Mapping[str, Any],
     numbers: Sequence[torch.Tensor],
     lanes: range,
+    target: str = "",
 ) -> Any:
     """`call` with the arguments and numbers of one lane, for all `lanes` at once.
 
     `numbers` have the lanes as their first axis. Raises what torch raises for a `call` that it can't do so.
     """
+    if len(lanes) == 1:
+        given, named = ([lane_of(leaf, lanes.start) for leaf in leaves] for leaves in (args, kwargs.values()))
+        value = call(given, dict(zip(kwargs, named, strict=True)), [item[0] for item in numbers])
+        return _stacked(map_arg(value, lambda item: item.unsqueeze(0)))
+    if (given := _with_first_axis(target, args, kwargs, lanes)) is not None:
+        return _stacked(call(*given, numbers))
     with further_axis(len(lanes)) as axis:
 
         def enter(leaf: Any) -> Any:
-            return axis.enter(leaf.stacked[lanes.start : lanes.stop]) if isinstance(leaf, Several) else leaf
+            part = part_of(leaf, lanes) if isinstance(leaf, Several) else leaf
+            return axis.enter(part.stacked) if isinstance(part, Several) else part
 
         drawn = [axis.enter(item) for item in numbers]
         return _left(call(map_arg(args, enter), map_arg(dict(kwargs), enter), drawn), axis)
+
+
+def _stacked(value: Any) -> Any:
+    return map_arg(value, partial(Several, ()))
+
+
+def _with_first_axis(
+    target: str, args: Sequence[Any], kwargs: Mapping[str, Any], lanes: range
+) -> tuple[list[Any], dict[str, Any]] | None:
+    """None for operators that a first axis would change."""
+    blocks = BLOCKS.get(target)
+    if blocks is None and not is_pointwise(target):
+        return None
+    leaves = [*args, *kwargs.values()]
+    parts = [leaf.part(lanes) if isinstance(leaf, Several) else leaf for leaf in leaves]
+    tensors = [part.stacked[0] if isinstance(part, Several) else part for part in parts]
+    tensors = [tensor for tensor in tensors if isinstance(tensor, torch.Tensor)]
+    if blocks is None and len({tensor.dtype for tensor in tensors}) != 1:  # 0 axes make a type yield to others
+        return None
+    axes = max(tensor.ndim for tensor in tensors)
+
+    def widened(part: Any) -> Any:
+        each = part.stacked if isinstance(part, Several) else part
+        if not isinstance(each, torch.Tensor):
+            return each
+        each = each if isinstance(part, Several) else each.expand(len(lanes), *each.shape)
+        return each if blocks is not None else each.reshape(len(lanes), *[1] * (axes + 1 - each.ndim), *each.shape[1:])
+
+    given = [*map(widened, parts)]
+    if blocks is not None:
+        at = len(args) + [*kwargs].index("block_size") if "block_size" in kwargs else blocks
+        given[at] = [1, *given[at]]
+    return given[: len(args)], dict(zip(kwargs, given[len(args) :], strict=True))
 
 
 def _left(value: Any, axis: Axis) -> Any:
@@ -150,38 +216,19 @@ class Axis:
 @contextmanager
 def further_axis(size: int) -> Generator[Axis]:
     """Operators on what enters it, and what they are composed of, raise where torch has no rule for a further axis."""
-    parts, goes_on = _vmap(), _BATCHED._is_vmap_fallback_enabled()
-    _BATCHED._set_vmap_fallback_enabled(False)
+    parts, goes_on = _vmap(), BATCHED._is_vmap_fallback_enabled()
+    BATCHED._set_vmap_fallback_enabled(False)
     try:
         with parts.vmap_increment_nesting(size, "error") as level:
             yield Axis(parts, level, size)
     finally:
-        _BATCHED._set_vmap_fallback_enabled(goes_on)
-
-
-def has_further_axis(value: Any) -> bool:
-    return _BATCHED is not None and isinstance(value, torch.Tensor) and _BATCHED.is_batchedtensor(value)
-
-
-def unwrapped(value: torch.Tensor) -> torch.Tensor:
-    """A tensor with all its axes, in the order of memory."""
-    while _BATCHED is not None and has_further_axis(value):
-        value = _BATCHED.get_unwrapped(value)
-    return value
-
-
-def in_memory(function: Callable[[torch.Tensor], torch.Tensor], value: torch.Tensor) -> torch.Tensor:
-    """`function` of a tensor as it lies in memory, with all further axes first."""
-    if _BATCHED is None or not has_further_axis(value):
-        return function(value)
-    inner = _BATCHED.get_unwrapped(value).movedim(_BATCHED.maybe_get_bdim(value), 0)
-    return _BATCHED._add_batch_dim(in_memory(function, inner), 0, _BATCHED.maybe_get_level(value))
+        BATCHED._set_vmap_fallback_enabled(goes_on)
 
 
 def part_of(value: Any, lanes: range) -> Any:
     if isinstance(value, (list, tuple)):
         return [part_of(item, lanes) for item in value]
-    return Several((), value.stacked[lanes.start : lanes.stop]) if isinstance(value, Several) else value
+    return value.part(lanes) if isinstance(value, Several) else value
 
 
 def in_one(parts: Sequence[tuple[Any, int]]) -> Any:
@@ -191,6 +238,8 @@ def in_one(parts: Sequence[tuple[Any, int]]) -> Any:
         return first
     if isinstance(first, (list, tuple)):
         return [in_one([(value[at], count) for value, count in parts]) for at in range(len(first))]
+    if len(parts) == 2 and isinstance(first, Several) and not isinstance(parts[1][0], Several):
+        return Several((), first.stacked, *parts[1])
     whole = [
         value.stacked if isinstance(value, Several) else value.expand(count, *value.shape) for value, count in parts
     ]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 import functools
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 LIBRARY: Final = Path(__file__).parent / "_native.so"
 
@@ -76,7 +79,10 @@ def _library() -> ctypes.CDLL | None:
         library.etviz_count.argtypes = [*pair, ctypes.POINTER(Series), ctypes.POINTER(Bins)]
         library.etviz_describe.restype = library.etviz_count.restype = None
         library.etviz_errors_of_sums.argtypes = [pointer, size, size, kind, real, pointer]
+        library.etviz_to_grid.argtypes = [pointer, pointer, size, pointer, pointer, kind]
+        library.etviz_from_grid.argtypes = [pointer, size, kind, ctypes.c_float, ctypes.c_float, pointer]
         library.etviz_errors_of_sums.restype = ctypes.c_int
+        library.etviz_to_grid.restype = library.etviz_from_grid.restype = ctypes.c_int
     except AttributeError:  # compiled by an older etviz
         return None
     return library
@@ -128,6 +134,19 @@ def errors_of_sums(terms: int, rows: int, count: int, bits: int, unit: float, ou
     """
     library = _library()
     return library is not None and bool(library.etviz_errors_of_sums(terms, rows, count, bits, unit, out))
+
+
+def to_grid(x: int, moves: int, count: int, grid: Sequence[float], out: int, dtype: str) -> bool:
+    """`grid` has the part of `moves` that is added, 1/step, zero point, first and last; False without a pass."""
+    library, given = _library(), (ctypes.c_float * 5)(*grid)
+    return library is not None and bool(library.etviz_to_grid(x, moves, count, given, out, KINDS.get(dtype, -1)))
+
+
+def from_grid(integers: int, count: int, dtype: str, scale: float, zero: float, out: int) -> bool:
+    library = _library()
+    return library is not None and bool(
+        library.etviz_from_grid(integers, count, KINDS.get(dtype, -1), scale, zero, out)
+    )
 
 
 def _kind(elements: Elements) -> tuple[int, int]:

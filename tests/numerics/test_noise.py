@@ -717,6 +717,57 @@ def test_a_delegate_and_its_replay_read_a_weight_once() -> None:
     assert torch.equal(found["call"].local[0], wanted)
 
 
+def quantized_layer(weight: Tensor, step: float) -> tuple[Graph, dict[str, Tensor]]:
+    """A delegate of an int8 layer: grid, product, cut, and grid."""
+    inner = on_grid(
+        Node("y", "aten.linear.default", (Ref("dq"), Ref("w"))),
+        Node("cut", "aten.relu.default", (Ref("y"),)),
+        Node("r", "quantized_decomposed.quantize_per_tensor.default", (Ref("cut"), step, *GRID[1:])),
+        Node("back", "quantized_decomposed.dequantize_per_tensor.default", (Ref("r"), step, *GRID[1:])),
+    )
+    inner.inputs.append(Input("w", "parameter", "w", None))
+    graph = in_a_delegate(inner, "back")
+    graph.nodes = [replace(node, outputs=()) for node in graph.nodes]
+    return graph, {"w": weight}
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_before_a_grid_a_product_rounds_only_where_that_matters(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside δ, float32 moves nothing, unless large terms cancel out."""
+    x, weight = normal(200, 32), normal(16, 32, seed=1)
+    if large:
+        x[:, 16:], weight[:, 16:] = x[:, :16], weight[:, :16] - 1e5 * weight[:, :16].sign()
+        weight[:, :16] = 1e5 * weight[:, :16].sign()
+    graph, weights = quantized_layer(weight, 0.1)
+    sized, found = list[str](), list[float]()
+
+    def counted(node: Node, *rest: Any) -> Any:
+        sized.append(node.name)
+        return sizes(node, *rest)
+
+    monkeypatch.setattr("etviz.evaluation.noise.sizes", counted)
+    for never in (False, True):
+        if never:
+            monkeypatch.setattr(Lanes, "_is_lost", lambda *_: False)
+        noise, _ = total_noise(lambda: Evaluator(graph, weights), [[x]], [(0, "call")])
+        found.append(noise[0, "call", 0])
+    assert sized.count("y") == PASSES * (2 if large else 1)
+    assert found[0] == pytest.approx(found[1], rel=0.05)
+
+
+def test_lanes_that_begin_at_each_grid_have_values_after_the_last_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, weights = quantized_layer(normal(16, 32, seed=1), 0.1)
+    found = list[Any]()
+    for whole in (False, True):
+        lanes = Lanes(Evaluator(graph, weights), range(2))
+        if whole:
+            monkeypatch.setattr(Lanes, "_ending", lambda *_: frozenset())
+        lanes.run([normal(5, 32)])
+        found.append(torch.cat([outputs[0] for outputs in lanes.perturbed_outputs]))
+    assert torch.equal(*found)
+    assert len(found[0]) == 4 * 5
+
+
 def block(computed: bool) -> tuple[Graph, dict[str, Tensor]]:
     """A linear layer, a function, another layer, and its result added to what came in, or to what is computed of it."""
     inner = Graph("inner", [Input("x", "user", "x", Meta("float32", (30, 64), None))])

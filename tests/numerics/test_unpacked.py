@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 import etviz
 from etviz.artifacts.buffers import Buffers
+from etviz.evaluation.affine import PER_TENSOR
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.limits import Limits
 from etviz.evaluation.noise import Lanes
@@ -18,6 +20,7 @@ from etviz.evaluation.operator_rules import resolve
 from etviz.evaluation.unpacked import Unpacked
 from etviz.explain.attribution.float64 import Float64
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
+from etviz.upstream.operators import operator_of
 from tests.numerics.test_hypotheses import run_against
 
 ROWS, COLUMNS = 1024, 1056
@@ -244,3 +247,22 @@ def test_what_rearranges_a_wrong_weight_is_not_blamed_and_the_weight_is_proved(t
     proved = found.what_if(blamed[0])
     assert proved.before["rmse"][0] > 0.1
     assert proved.after["rmse"][0] < 1e-6
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(
+    ("low", "high", "dtype"), [(-128, 127, torch.int8), (0, 255, torch.uint8), (-9, 9, torch.int32)]
+)
+def test_values_go_to_a_grid_and_back_as_upstream_rounds_them(
+    low: int, high: int, dtype: torch.dtype, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not compiled:
+        monkeypatch.setattr("etviz.native._library", lambda: None)
+    steps = torch.cat([torch.arange(-300.0, 300) / 2, scales(5000) * 1e5, torch.tensor([0.0, -0.0, 1e30, -1e38])])
+    for step, zero in ((0.0137, 3), (0.25, low)):
+        for x in (steps * step, torch.cat([steps, torch.tensor([math.inf, -math.inf])]), (steps * step)[::3]):
+            grid = (step, zero, low, high, dtype)
+            found = resolve(PER_TENSOR)(x, *grid)
+            assert torch.equal(found, operator_of(PER_TENSOR)(x, *grid))
+            back = PER_TENSOR.replace(".quantize", ".dequantize")
+            assert torch.equal(resolve(back)(found, *grid), operator_of(back)(found, *grid))
