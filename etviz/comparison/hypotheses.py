@@ -68,7 +68,6 @@ _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "rounding_mode": (None, "trunc", "floor"),
 }
 _DECADES: Final = 6
-"""Powers of ten by which a number is first changed, up and down."""
 _SECTIONS: Final = 24
 _GOLDEN: Final = (math.sqrt(5) - 1) / 2
 _PLACES: Final = frozenset(("start", "index", "diagonal", "offset", "storage_offset", "shifts"))
@@ -361,7 +360,7 @@ def _others(name: str, said: Any, default: Any, rank: int) -> Iterator[tuple[int
 
 
 def _numbers(nodes: Sequence[Node]) -> dict[tuple[str, str, float | None], set[int]]:
-    """Ids of nodes by target, argument and its number; factors of products are told as their weights'."""
+    """Ids of nodes by target, argument and its number."""
     places: dict[tuple[str, str, float | None], set[int]] = {}
     for node in nodes:
         skipped = is_conversion(node) or draws(node) or short_operator(node.target) in _PRODUCTS
@@ -399,10 +398,7 @@ def _explain_by_numbers(
 
 
 def _fitted(left: Callable[[float], float], said: float | None) -> float:
-    """The number for which `left` is least: 0, or what is said (else 1) times a power of ten, by golden sections.
-
-    Returns the shortest number that leaves no more than the best one found.
-    """
+    """The shortest number for which `left` is least: 0, or by golden sections from powers of ten of what is said."""
     powers = range(-2 * _DECADES, 2 * _DECADES + 1)
     grid = [0.0, *(sign * 10 ** (power / 2) * (said or 1.0) for power in powers for sign in (1, -1))]
     number = min(grid, key=left)

@@ -109,7 +109,7 @@ def _differs(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """One node, or several through which the state goes `in_turn` from one call to the next one.
+    """One node, or several through which the state goes `in_turn`.
 
     `begins` are inputs that hold the state, `done` the names that nothing reads afterwards.
     """

@@ -215,7 +215,7 @@ def _run(
 ) -> None:
     """In this process, the program runs on the next chunk while one is measured.
 
-    Results are written before another chunk begins, so a crash loses only the chunks under way.
+    A crash loses only the chunks under way.
     """
     with (
         tqdm(total=expected, desc="study", leave=False, delay=1, unit="input") as bar,

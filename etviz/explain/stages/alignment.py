@@ -216,7 +216,7 @@ def _places(
 ) -> dict[str, list[tuple[Key, tuple[Node, ...]]]]:
     """What the reference has where operators read one of the program's own.
 
-    A reader may be such a one, too: the reference's is called once more if it does the same.
+    Such a reader's twin is called once more if it does the same.
     """
     right, wrong, only = alignment.reference, alignment.program, set(alignment.more)
     places: dict[str, list[tuple[Key, tuple[Node, ...]]]] = {}
