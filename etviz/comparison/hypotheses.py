@@ -50,8 +50,8 @@ _LAYER_NORM: Final = "aten.native_layer_norm.default"
 _MOST: Final = 64
 _SECONDS: Final = 2.0
 _INSTRUCTIONS: Final = 4
-_SURE: Final = 0.9
-"""Threshold for the share of the squared error that a hypothesis explains."""
+_SURE, _SURE_OF_NUMBER = 0.9, 0.99
+"""Thresholds for the share of the squared error that a hypothesis explains, and a fitted number."""
 _CANDIDATES: Final = 3
 _ALIKE: Final = 1e-3
 """Tolerance of correlations within which a row counts as itself."""
@@ -359,8 +359,8 @@ def _others(name: str, said: Any, default: Any, rank: int) -> Iterator[tuple[int
         yield 1, default
 
 
-def _numbers(nodes: Sequence[Node]) -> dict[tuple[str, str, float | None], set[int]]:
-    """Ids of nodes by target, argument and its number."""
+def _numbers(nodes: Sequence[Node]) -> list[tuple[str, str, float | None, frozenset[int]]]:
+    """Targets, arguments, their numbers, and the ids of all nodes that have these, and of each alone."""
     places: dict[tuple[str, str, float | None], set[int]] = {}
     for node in nodes:
         skipped = is_conversion(node) or draws(node) or short_operator(node.target) in _PRODUCTS
@@ -370,15 +370,16 @@ def _numbers(nodes: Sequence[Node]) -> dict[tuple[str, str, float | None], set[i
             real = str(argument.type).removeprefix("Optional[").removesuffix("]") in ("float", "number")
             if real and argument.name not in _IDLE and isinstance(said, (int, float, type(None))):
                 places.setdefault((node.target, argument.name, said), set()).add(id(node))
-    return places
+    everywhere = [(*what, frozenset(ids)) for what, ids in places.items()]
+    return everywhere + [(*what, frozenset((one,))) for what, ids in places.items() if len(ids) > 1 for one in ids]
 
 
 def _explain_by_numbers(
     bad: Sequence[Gap], nodes: Sequence[Node], again: Callable[[Perturbation], Any], plain: Sequence[Any], end: float
 ) -> None:
-    for (target, name, said), places in _numbers(nodes).items():
+    for target, name, said, places in _numbers(nodes):
 
-        def results(number: float, name: str = name, places: frozenset[int] = frozenset(places)) -> list[Any]:
+        def results(number: float, name: str = name, places: frozenset[int] = places) -> list[Any]:
             if time.monotonic() > end:
                 raise TimeoutError
             return flat_values(again(_Otherwise(places, partial(_with, {name: number}))))
@@ -391,8 +392,9 @@ def _explain_by_numbers(
             try:
                 number = _fitted(partial(left, gap), said)
                 text = f"The values fit {short_operator(target)} with {name}={number:.6g} (the program says {said!r})"
-                hypothesis = Hypothesis(SETTING, text, frozenset(places), partial(_with, {name: number}))
-                _note(gap, _fit(gap, plain[gap.output], results(number)[gap.output], hypothesis))
+                hypothesis = Hypothesis(SETTING, text, places, partial(_with, {name: number}))
+                found = _fit(gap, plain[gap.output], results(number)[gap.output], hypothesis)
+                _note(gap, found if found is not None and found.score >= _SURE_OF_NUMBER else None)
             except Exception:
                 logger.debug("%s of %s can't be fitted", name, target, exc_info=True)
 

@@ -14,6 +14,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from etviz.errors import PairingError
+from etviz.evaluation.further_axis import has_further_axis
 from etviz.evaluation.operator_rules import Operator, resolve
 from etviz.graph import python_operators
 
@@ -118,7 +119,9 @@ def _same_memory(
 ) -> torch.Tensor | None:
     """A copy that changes nothing is not made: no admitted operator writes to what it reads."""
     given = args[0] if args else None
-    if type(given) is not torch.Tensor or not given.is_contiguous() or given.data_ptr() % _ALIGNED:
+    if type(given) is not torch.Tensor or has_further_axis(given):
+        return None
+    if not given.is_contiguous() or given.data_ptr() % _ALIGNED:
         return None
     same = view(*args, **kwargs)
     return same if same.is_contiguous() and same.numel() == given.numel() else None
