@@ -360,7 +360,7 @@ def _others(name: str, said: Any, default: Any, rank: int) -> Iterator[tuple[int
 
 
 def _numbers(nodes: Sequence[Node]) -> list[tuple[str, str, float | None, frozenset[int]]]:
-    """Targets, arguments, their numbers, and the ids of all nodes that have these, and of each alone."""
+    """Targets, arguments, numbers, and the ids of all such nodes, and of each."""
     places: dict[tuple[str, str, float | None], set[int]] = {}
     for node in nodes:
         skipped = is_conversion(node) or draws(node) or short_operator(node.target) in _PRODUCTS

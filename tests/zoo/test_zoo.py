@@ -68,7 +68,7 @@ def test_the_setting_that_the_runtime_computed_with_is_named(way: str) -> None:
 
 
 def test_a_setting_of_one_of_several_alike_is_fitted() -> None:
-    """The plant changes the second of a delegate's two bounds."""
+    """The second of two bounds."""
     found = make_plant(PLANTS["pooled_cnn fp32 xnnpack: saturating range"]).load("record")
     row = found.diagnosis(look_inside=False)["finding"]["row"]
     said = found.row(row).fingerprints()["evidence"][0]
