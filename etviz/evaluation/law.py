@@ -445,7 +445,7 @@ def largest_size(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], val
     if family not in (_linear, _convolution):
         return math.inf
     x, weight, bias, *rest = by_position(node.target, args, kwargs)[0]
-    if isinstance(weight, Quantized) or (rest and rest[3]):
+    if isinstance(weight, Quantized) or (rest and rest[3]) or not x.numel():
         return math.inf
     terms, bias = weight[0].numel(), _largest(bias) if isinstance(bias, torch.Tensor) else None
     right = _squares(weight, lambda wide: wide.square().flatten(1).sum(1)).max()
