@@ -18,7 +18,7 @@ from etviz.analysis.zooms import Zooms
 from etviz.comparison.gap import MISMATCH, Gap
 from etviz.errors import EtvizError, ExecutionError, during
 from etviz.graph.ir import Graph
-from etviz.graph.labels import inside_of
+from etviz.graph.labels import owners_of
 from etviz.graph.uses import operators
 from etviz.tensors.metrics import AT_LEAST, Noise
 
@@ -110,22 +110,21 @@ def due(graph: Graph, tables: Tables, zooms: Zooms, *, bounded: bool) -> list[in
     beyond: dict[int, int] = {}
     large: dict[int, int] = {}
     total = sum(1 for node in operators(graph.walk()) if node.instruction >= 0 and node.target != "delegate")
-    delegates = [node.instruction for node in graph.walk() if node.target == "delegate" and node.instruction >= 0]
-    insides = {instruction: inside_of(graph, instruction) for instruction in delegates}
-    total += sum(len(list(operators(inside.nodes))) for inside in insides.values())
-    rows = tables.rows
-    calls = rows.index[rows["kind"] == "delegate"] if len(rows) else ()
-    for row in (
-        calls if tables.compared.in_turn else sorted(calls, key=lambda at: tables.gaps[at].run != tables.worst_run)
-    ):
-        about = rows.loc[row]
-        inside = insides.get(int(about["instruction"]))
-        if inside is None or (bounded and _weights(inside) > _LARGEST) or not zooms.possible(int(row)):
+    owners = owners_of(graph)
+    delegates = [node for node in graph.walk() if node.target == "delegate" and node.instruction >= 0]
+    insides = {node.instruction: owners[node.instruction].inside(node) for node in delegates}
+    sizes = {instruction: len(list(operators(inside.nodes))) for instruction, inside in insides.items()}
+    total += sum(sizes.values())
+    rows, gaps = tables.rows, tables.gaps
+    calls = [int(row) for row in rows.index[rows["kind"] == "delegate"]] if len(rows) else []
+    for row in calls if tables.compared.in_turn else sorted(calls, key=lambda at: gaps[at].run != tables.worst_run):
+        instruction = gaps[row].instruction
+        inside, is_beyond = insides.get(instruction), gaps[row].level in ("warn", "bad")
+        known = beyond if is_beyond else large
+        if inside is None or instruction in known or not (is_beyond or sizes[instruction] > SHARE * total):
             continue
-        if tables.gaps[row].level in ("warn", "bad"):
-            beyond.setdefault(int(about["instruction"]), int(row))
-        elif len(list(operators(inside.nodes))) > SHARE * total:
-            large.setdefault(int(about["instruction"]), int(row))
+        if not (bounded and _weights(inside) > _LARGEST) and zooms.possible(row):
+            known[instruction] = row
     return [*beyond.values(), *(row for instruction, row in large.items() if instruction not in beyond)]
 
 

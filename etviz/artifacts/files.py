@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import gc
 import io
@@ -29,6 +30,7 @@ import orjson
 
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, FileChangedError, UsageError
+from etviz.native import read
 
 PathLike = str | os.PathLike[str]
 
@@ -86,6 +88,8 @@ class MappedFile(mmap.mmap):
         """Without mapping, in half the time; False if the file was renamed or removed."""
         with contextlib.suppress(OSError), open(self._path, "rb", buffering=0, opener=_without_waiting) as file:
             if self._is_own(os.fstat(file.fileno())):
+                if read(file.fileno(), start, ctypes.addressof(ctypes.c_char.from_buffer(out)), len(out)):
+                    return True
                 file.seek(start)
                 while out and (size := file.readinto(out)):
                     out = out[size:]

@@ -11,7 +11,7 @@ from etviz.errors import PairingError
 from etviz.evaluation.operator_rules import constant
 from etviz.evaluation.rounds import Course
 from etviz.evaluation.unpacked import Unpacked
-from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node, Ref, Tag, refs
+from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node, Ref, Tag
 from etviz.graph.loops import body_of
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Weight:
 class ArgumentForm:
     """The part of a node's arguments that is the same in every evaluation; `constant` gives tagged torch objects."""
 
-    __slots__ = ("_keys", "_lists", "_plain", "_reads", "reads")
+    __slots__ = ("_keys", "_lists", "_plain", "_reads")
 
     def __init__(self, value: Any, constant: Callable[[Tag], Any]) -> None:
         self._keys = tuple(value) if isinstance(value, dict) else None
@@ -63,7 +63,6 @@ class ArgumentForm:
                 self._reads.append((at, argument.name))
             elif isinstance(argument, (list, tuple, dict)):
                 self._lists.append((at, ArgumentForm(argument, constant)))
-        self.reads: tuple[str, ...] = tuple(refs(value))
 
     def fill(self, env: Environment, weight: Callable[[str], Any]) -> Any:
         values = self._plain.copy()
@@ -159,7 +158,7 @@ class GraphInterpreter(ABC):
         known = self.prepared.forms.get(id(node))
         if known is None:  # the node is kept, so its id stays its own
             args, kwargs = (ArgumentForm(given, self.constant) for given in (node.args, node.kwargs))
-            known = self.prepared.forms[id(node)] = node, args, kwargs, args.reads + kwargs.reads
+            known = self.prepared.forms[id(node)] = node, args, kwargs, node.reads()
         return known
 
     def arguments(self, env: Environment, node: Node) -> tuple[list[Any], dict[str, Any]]:

@@ -45,9 +45,8 @@ def largest_value(graph: Graph) -> int | None:
 
 
 def elements(meta: Meta | None) -> int | None:
-    if meta is None or any(isinstance(size, str) for size in meta.shape):
-        return None
-    return math.prod(size for size in meta.shape if isinstance(size, int))
+    sizes = meta.sizes if meta is not None else None
+    return math.prod(sizes) if sizes is not None else None
 
 
 class Unpacked:

@@ -62,12 +62,14 @@ def is_dequantize(node: Node) -> bool:
 
 
 def unpacked_weights(graph: Graph) -> frozenset[str]:
-    fixed = {placeholder.name for placeholder in graph.inputs if placeholder.kind == "constant"}
+    known = {placeholder.name for placeholder in graph.inputs if placeholder.kind == "constant"}
     unpacked = set[str]()
     for node in graph.nodes:
-        reads = set(node.reads())
-        if reads and reads <= fixed | unpacked and (is_dequantize(node) or (only_moves(node) and reads & unpacked)):
+        if not (reads := node.reads()) or not known.issuperset(reads):
+            continue
+        if is_dequantize(node) or (only_moves(node) and not unpacked.isdisjoint(reads)):
             unpacked.add(node.name)
+            known.add(node.name)
     return frozenset(unpacked)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -60,6 +61,7 @@ class Elements(NamedTuple):
 
 
 NOTHING: Final = Elements(0, "float64")
+_OPENMP: Final = re.compile(r"/\S*lib[gi]?omp\S*")
 KINDS: Final = {"float32": 0, "float64": 1, "int8": 2, "uint8": 3, "bool": 3, "int16": 4, "int32": 5, "int64": 6}
 
 
@@ -82,10 +84,22 @@ def _library() -> ctypes.CDLL | None:
         library.etviz_to_grid.argtypes = [pointer, pointer, size, pointer, pointer, kind]
         library.etviz_from_grid.argtypes = [pointer, size, kind, ctypes.c_float, ctypes.c_float, pointer]
         library.etviz_errors_of_sums.restype = ctypes.c_int
+        library.etviz_read.argtypes, library.etviz_read.restype = [kind, pointer, size, size], ctypes.c_int
+        library.etviz_share_threads.argtypes, library.etviz_share_threads.restype = [kind], None
         library.etviz_to_grid.restype = library.etviz_from_grid.restype = ctypes.c_int
     except AttributeError:  # compiled by an older etviz
         return None
+    library.etviz_share_threads(_has_one_pool())
     return library
+
+
+def _has_one_pool() -> bool:
+    """True if torch and the compiled passes start their threads with the same OpenMP."""
+    try:
+        maps = Path("/proc/self/maps").read_text("utf-8", "replace")
+    except OSError:
+        return False
+    return len(set(_OPENMP.findall(maps))) == 1
 
 
 def available() -> bool:
@@ -147,6 +161,12 @@ def from_grid(integers: int, count: int, dtype: str, scale: float, zero: float, 
     return library is not None and bool(
         library.etviz_from_grid(integers, count, KINDS.get(dtype, -1), scale, zero, out)
     )
+
+
+def read(file: int, start: int, out: int, count: int) -> bool:
+    """Read `count` bytes of an open file to the address `out`; False if it has fewer, or without a pass."""
+    library = _library()
+    return library is not None and bool(library.etviz_read(file, out, start, count))
 
 
 def _kind(elements: Elements) -> tuple[int, int]:

@@ -38,7 +38,7 @@ def compile_library() -> bool:
         return False
     partial = LIBRARY.with_suffix(f".{os.getpid()}.so")
     problem = ""
-    for extra in ([], ["-DETVIZ_ONE_TARGET"]):
+    for extra in (["-fopenmp"], ["-fopenmp", "-DETVIZ_ONE_TARGET"], [], ["-DETVIZ_ONE_TARGET"]):
         command = [compiler, *FLAGS, *extra, *map(str, SOURCES), "-o", str(partial)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:

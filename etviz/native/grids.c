@@ -50,22 +50,29 @@ CONVERSIONS(int16, int16_t)
  * `u` may be null. Returns 0, with q unfinished, if a number is not finite or the kind has no pass.
  */
 EXPORTED int etviz_to_grid(const float *x, const float *u, int64_t n, const float *grid, void *q, int kind) {
-    float rounded[BLOCK];
+    int bad = 0;
     if (kind < 2 || kind > 4) return 0;
+#pragma omp parallel for num_threads(etviz_threads()) if (n >= MANY) reduction(| : bad)
     for (int64_t at = 0; at < n; at += BLOCK) {
+        float rounded[BLOCK];
         const int64_t count = n - at < BLOCK ? n - at : BLOCK;
-        if (!to_grid(x + at, u ? u + at : 0, count, grid, rounded)) return 0;
+        if (bad) continue;
+        bad |= !to_grid(x + at, u ? u + at : 0, count, grid, rounded);
         if (kind == 2) to_int8(rounded, count, (int8_t *)q + at);
         if (kind == 3) to_uint8(rounded, count, (uint8_t *)q + at);
         if (kind == 4) to_int16(rounded, count, (int16_t *)q + at);
     }
-    return 1;
+    return !bad;
 }
 
 /* (q - zero)·scale of n integers; returns 0 if the kind has no pass. */
 EXPORTED int etviz_from_grid(const void *q, int64_t n, int kind, float scale, float zero, float *x) {
-    if (kind == 2) from_int8(q, n, scale, zero, x);
-    if (kind == 3) from_uint8(q, n, scale, zero, x);
-    if (kind == 4) from_int16(q, n, scale, zero, x);
+#pragma omp parallel for num_threads(etviz_threads()) if (n >= MANY)
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t count = n - at < BLOCK ? n - at : BLOCK;
+        if (kind == 2) from_int8((const int8_t *)q + at, count, scale, zero, x + at);
+        if (kind == 3) from_uint8((const uint8_t *)q + at, count, scale, zero, x + at);
+        if (kind == 4) from_int16((const int16_t *)q + at, count, scale, zero, x + at);
+    }
     return kind >= 2 && kind <= 4;
 }

@@ -66,5 +66,10 @@ static int errors_of_sums(const double *terms, int64_t rows, int64_t count, int 
 }
 
 EXPORTED int etviz_errors_of_sums(const double *terms, int64_t rows, int64_t count, int bits, double unit, double *out) {
-    return errors_of_sums(terms, rows, count, bits, unit, out);
+    const int64_t part = rows / etviz_threads() + 1;
+    int bad = 0;
+#pragma omp parallel for num_threads(etviz_threads()) if (rows * count >= MANY) reduction(| : bad)
+    for (int64_t row = 0; row < rows; row += part)
+        bad |= !errors_of_sums(terms + row * count, rows - row < part ? rows - row : part, count, bits, unit, out + 2 * row);
+    return !bad;
 }

@@ -7,7 +7,7 @@
 
 #include "targets.h"
 
-enum { BLOCK = 4096 };
+enum { BLOCK = 4096, BLOCKS = 256 };
 
 typedef struct {
     double dd, rr, qq, rq, ad, max_d, max_r;
@@ -21,9 +21,9 @@ static inline int is_infinite(double x) {
     return (u & 0x7ff0000000000000) == 0x7ff0000000000000;
 }
 
-/* Adds one block; returns 0 if an element of it is not finite. */
+/* The sums of one block; returns 0 if an element of it is not finite. */
 EACH_TARGET
-static int add_block(const float *restrict r, const float *restrict q, int64_t n, double rtol, double atol,
+static int sums_of(const float *restrict r, const float *restrict q, int64_t n, double rtol, double atol,
                      pair_sums *restrict out) {
     double dd = 0, rr = 0, qq = 0, rq = 0, ad = 0, max_d = 0, max_r = 0;
     int64_t close = 0;
@@ -49,43 +49,64 @@ static int add_block(const float *restrict r, const float *restrict q, int64_t n
         max_ulp = steps > max_ulp ? steps : max_ulp;
     }
     if (is_infinite(rr + qq)) return 0;
-    out->dd += dd;
-    out->rr += rr;
-    out->qq += qq;
-    out->rq += rq;
-    out->ad += ad;
-    out->max_d = max_d > out->max_d ? max_d : out->max_d;
-    out->max_r = max_r > out->max_r ? max_r : out->max_r;
-    out->close += close;
-    out->max_ulp = max_ulp > out->max_ulp ? max_ulp : out->max_ulp;
+    *out = (pair_sums){dd, rr, qq, rq, ad, max_d, max_r, close, max_ulp};
     return 1;
 }
 
-/* Sums of q against r, both of n elements; returns 0, with `out` unfinished, if an element is not finite. */
+static void add(const pair_sums *block, pair_sums *out) {
+    out->dd += block->dd;
+    out->rr += block->rr;
+    out->qq += block->qq;
+    out->rq += block->rq;
+    out->ad += block->ad;
+    out->max_d = block->max_d > out->max_d ? block->max_d : out->max_d;
+    out->max_r = block->max_r > out->max_r ? block->max_r : out->max_r;
+    out->close += block->close;
+    out->max_ulp = block->max_ulp > out->max_ulp ? block->max_ulp : out->max_ulp;
+}
+
+/* Sums of q against r, both of n elements; returns 0, with `out` unfinished, if an element is not finite.
+ * The sums of blocks are added in their order, so that they are the same with any number of threads. */
 EXPORTED int etviz_sums_f32(const float *r, const float *q, int64_t n, double rtol, double atol, pair_sums *out) {
     memset(out, 0, sizeof *out);
-    for (int64_t at = 0; at < n; at += BLOCK)
-        if (!add_block(r + at, q + at, n - at < BLOCK ? n - at : BLOCK, rtol, atol, out)) return 0;
+    for (int64_t start = 0; start < n; start += BLOCKS * BLOCK) {
+        pair_sums each[BLOCKS];
+        const int64_t end = n - start < BLOCKS * BLOCK ? n : start + BLOCKS * BLOCK;
+        int bad = 0;
+#pragma omp parallel for num_threads(etviz_threads()) if (n >= MANY) reduction(| : bad)
+        for (int64_t at = start; at < end; at += BLOCK)
+            bad |= !sums_of(r + at, q + at, end - at < BLOCK ? end - at : BLOCK, rtol, atol, each + (at - start) / BLOCK);
+        if (bad) return 0;
+        for (int64_t at = start; at < end; at += BLOCK) add(each + (at - start) / BLOCK, out);
+    }
     return 1;
 }
 
 EACH_TARGET
-static int add_squares(const float *restrict r, const float *restrict q, int64_t n, double *restrict out) {
+static int squares_of(const float *restrict r, const float *restrict q, int64_t n, double *restrict out) {
     double dd = 0, rr = 0;
     for (int64_t i = 0; i < n; i++) {
         double a = r[i], d = q[i] - a;
         dd += d * d;
         rr += a * a;
     }
-    out[0] += dd;
-    out[1] += rr;
+    out[0] = dd;
+    out[1] = rr;
     return !is_infinite(dd + rr);
 }
 
 /* Sums of the squares of q - r and of r; returns 0, with `out` unfinished, if an element is not finite. */
 EXPORTED int etviz_squares_f32(const float *r, const float *q, int64_t n, double *out) {
     out[0] = out[1] = 0;
-    for (int64_t at = 0; at < n; at += BLOCK)
-        if (!add_squares(r + at, q + at, n - at < BLOCK ? n - at : BLOCK, out)) return 0;
+    for (int64_t start = 0; start < n; start += BLOCKS * BLOCK) {
+        double each[BLOCKS][2];
+        const int64_t end = n - start < BLOCKS * BLOCK ? n : start + BLOCKS * BLOCK;
+        int bad = 0;
+#pragma omp parallel for num_threads(etviz_threads()) if (n >= MANY) reduction(| : bad)
+        for (int64_t at = start; at < end; at += BLOCK)
+            bad |= !squares_of(r + at, q + at, end - at < BLOCK ? end - at : BLOCK, each[(at - start) / BLOCK]);
+        if (bad) return 0;
+        for (int64_t i = 0; i < (end - start + BLOCK - 1) / BLOCK; i++) out[0] += each[i][0], out[1] += each[i][1];
+    }
     return 1;
 }

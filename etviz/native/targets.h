@@ -16,4 +16,13 @@
 #define EXPORTED __attribute__((visibility("default")))
 #endif
 
+/* The threads that a pass over many elements may use: those of torch, where both have one pool, else one. */
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+int etviz_threads(void);
+
+/* Elements from which threads pay, as torch has it. */
+enum { MANY = 32768 };
+
 #endif

@@ -26,7 +26,7 @@ def written(path: Path, tensors: dict[str, torch.Tensor], shift: int) -> Path:
 @pytest.fixture(scope="module")
 def tensors() -> dict[str, torch.Tensor]:
     torch.manual_seed(0)
-    return {"weight": torch.randn(300, 200), "steps": torch.arange(70_000), "empty": torch.zeros(0, 3)}
+    return {"weight": torch.randn(300, 200), "steps": torch.arange(300_000), "empty": torch.zeros(0, 3)}
 
 
 @pytest.mark.parametrize("shift", [0, 1, 2, 63])

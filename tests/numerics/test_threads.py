@@ -7,10 +7,13 @@ from collections.abc import Callable, Generator
 import pytest
 import torch
 
+from etviz import native
 from etviz.errors import UsageError
 from etviz.evaluation import threads as of_torch
+from etviz.evaluation.law import in_order
 from etviz.evaluation.threads import SMALL, free_cores, threads_for
 from etviz.graph.ir import Graph, Input, Meta
+from etviz.tensors.sums import sums_of
 from tests.programs import Executed
 
 
@@ -71,3 +74,30 @@ def test_what_was_set_before_is_set_again(executed: Callable[[str], Executed]) -
     with pytest.raises(UsageError):
         inspection.attribution(loss=lambda outputs: 1.0)
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two")
+@pytest.mark.parametrize("count", [40_000, 3_000_001])
+def test_compiled_passes_give_the_same_bits_with_any_number_of_threads(count: int) -> None:
+    torch.manual_seed(0)
+    reference = torch.randn(count)
+    runtime, integers = reference + 1e-6 * torch.randn(count), torch.empty(count, dtype=torch.int8)
+
+    def passes() -> list[object]:
+        grid = native.to_grid(reference.data_ptr(), 0, count, (0, 20, 3, -128, 127), integers.data_ptr(), "int8")
+        squares = native.pair_squares(reference.data_ptr(), runtime.data_ptr(), count)
+        return [
+            sums_of(reference, runtime),
+            squares,
+            grid,
+            integers.sum(),
+            in_order(runtime[:40_000].reshape(100, -1).double()).tolist(),
+        ]
+
+    with_two = passes()
+    torch.set_num_threads(1)
+    assert passes() == with_two
+    assert integers.equal((torch.round(reference * 20) + 3).clamp(-128, 127).to(torch.int8))
+    runtime[count // 2] = torch.nan
+    assert native.pair_squares(reference.data_ptr(), runtime.data_ptr(), count) is None
+    assert sums_of(reference, runtime).classes[0][3] == 1
