@@ -34,6 +34,7 @@ _NEEDED: Final = (
     "executorch.kernels.quantized",  # its library registers the runtime's kernels too
 )
 _LATER: Final = (
+    *("sympy", "torch._dynamo", "torchao.quantization", "torch._inductor.fx_passes.post_grad"),  # parts of what follows
     "etviz.pipeline.piece_program",
     "executorch.backends.xnnpack.xnnpack_preprocess",  # of all backends the likeliest
 )

@@ -62,7 +62,8 @@ def serve(
 ) -> None:
     """Answer requests on a descriptor until the parent process ends, or has sent none for `IDLE` seconds.
 
-    Missing `needed` modules fail the request that needs them; `later` ones are imported when idle.
+    Missing `needed` modules fail the request that needs them; `later` ones are imported when idle, one at a time, so
+    that no request waits for all of them.
     """
     _end_with(parent)
     answers = Connection(connection)
@@ -75,15 +76,17 @@ def serve(
     line, status = Line(say, requests.get), 1
     try:
         _import(needed)
+        leisure = _LEISURE
         while True:
             try:
-                request = requests.get(timeout=_LEISURE if later else IDLE)
+                request = requests.get(timeout=leisure if later else IDLE)
             except queue.Empty:
                 if not later:
                     raise
-                _import(later)
-                later = ()
+                _import(later[:1])
+                later, leisure = later[1:], 0.0
                 continue
+            leisure = _LEISURE
             problem = _load_libraries(request.get("libraries", ()), request.get("path", ()))
             answer = {} if problem else work[request["work"]](request, line)
             say({"answer": answer, "unloadable": problem})
