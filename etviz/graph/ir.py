@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 Json = Any
 
@@ -56,8 +56,7 @@ class Meta:
     @property
     def sizes(self) -> tuple[int, ...] | None:
         """None if one is dynamic."""
-        sizes = tuple(size for size in self.shape if isinstance(size, int))
-        return sizes if len(sizes) == len(self.shape) else None
+        return None if str in map(type, self.shape) else cast("tuple[int, ...]", self.shape)
 
     def takes(self, sizes: Sequence[int]) -> bool:
         pairs = zip(self.shape, sizes, strict=False)
