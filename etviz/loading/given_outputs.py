@@ -162,8 +162,7 @@ def _expected_outputs(graph: Graph, artifacts: ArtifactSet, method: str) -> list
 class _GivenOutputs:
     """The argument ``outputs=``, by probe and execution.
 
-    `inside` has, by delegate call that probes go into, the largest deviation of its outputs from other probes', and of
-    the final outputs from the program's; None if the delegate's outputs are not known.
+    `inside` has, by delegate call that probes go into, the largest deviation of outputs; None if they are not known.
     """
 
     def __init__(self, outputs: Any, table: ProbeTable | None, expected: list[_ExpectedOutput]) -> None:

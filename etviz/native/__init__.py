@@ -94,7 +94,7 @@ def _library() -> ctypes.CDLL | None:
 
 
 def _has_one_pool() -> bool:
-    """True if torch and the compiled passes start their threads with the same OpenMP."""
+    # torch and the compiled passes start their threads with the same OpenMP
     try:
         maps = Path("/proc/self/maps").read_text("utf-8", "replace")
     except OSError:
@@ -164,7 +164,7 @@ def from_grid(integers: int, count: int, dtype: str, scale: float, zero: float, 
 
 
 def read(file: int, start: int, out: int, count: int) -> bool:
-    """Read `count` bytes of an open file to the address `out`; False if it has fewer, or without a pass."""
+    """False if the open file has fewer bytes, or without a pass."""
     library = _library()
     return library is not None and bool(library.etviz_read(file, out, start, count))
 

@@ -62,8 +62,7 @@ def serve(
 ) -> None:
     """Answer requests on a descriptor until the parent process ends, or has sent none for `IDLE` seconds.
 
-    Missing `needed` modules fail the request that needs them; `later` ones are imported when idle, one at a time, so
-    that no request waits for all of them.
+    Missing `needed` modules fail the request that needs them; `later` ones are imported when idle, one by one.
     """
     _end_with(parent)
     answers = Connection(connection)
