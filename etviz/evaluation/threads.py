@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 SMALL: Final = 10_000_000
 """Maximum number of weights of a small model."""
-_SAMPLES: Final = 3
+_LOOKS: Final = 5
+_APART: Final = 2e-3
+"""Seconds between two looks: longer than a thread spins that has nothing to do."""
 _OWN: Final = Path("/proc/self/task")
 
 
@@ -43,11 +46,20 @@ def is_small(graph: Graph) -> bool:
 
 
 def free_cores() -> int:
-    """Cores that this process may use and nobody else uses now, at least 1."""
+    """Cores that this process may use and nobody else uses at each of several moments, at least 1."""
     everyone = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else everyone
-    others = min(_running() - _own_running() for _ in range(_SAMPLES))
+    others = _others()
+    for _ in range(1, _LOOKS):
+        if others <= 0:
+            break
+        time.sleep(_APART)
+        others = min(others, _others())
     return max(1, min(allowed, _quota(allowed), everyone - max(others, 0)))
+
+
+def _others() -> int:
+    return _running() - _own_running()
 
 
 def _running() -> int:

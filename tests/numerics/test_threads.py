@@ -58,6 +58,17 @@ def test_cores_of_busy_processes_are_not_free(monkeypatch: pytest.MonkeyPatch) -
         assert free_cores() == free
 
 
+def test_a_core_is_free_that_another_process_needed_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = iter([3, 2, 1, 3])
+    monkeypatch.setattr(of_torch, "_quota", lambda most: most)
+    monkeypatch.setattr(of_torch.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(of_torch.os, "sched_getaffinity", lambda process: range(4), raising=False)
+    monkeypatch.setattr(of_torch, "_running", lambda: next(seen))
+    monkeypatch.setattr(of_torch, "_own_running", lambda: 1)
+    assert free_cores() == 4
+    assert next(seen) == 3  # nobody looked again
+
+
 @pytest.mark.usefixtures("two")
 def test_a_comparison_leaves_the_threads_alone(executed: Callable[[str], Executed]) -> None:
     assert len(executed("encoder").load().gaps) > 3
