@@ -167,9 +167,9 @@ def _growth(measured: Sequence[Measured]) -> list[Row]:
     found = []
     for task, way in dict.fromkeys((m.task, m.way) for m in measured if m.task in _GROWING):
         stacks = [m for m in measured if (m.task, m.way) == (task, way) and m.program is not None and m.program.layers]
-        if len(stacks) < 2:
+        layers = {m.program.layers for m in stacks if m.program}
+        if len(layers) < 2:  # one program in several states has no growth
             continue
-        layers = [m.program.layers for m in stacks if m.program]
         title, of = f"{min(layers)} to {max(layers)} layers", f"{_GROWING[task]}, {_WAYS[way]}"
         for what, quantity in (("time", "seconds"), ("peak memory", "peak_mb")):
             points = (_points(stacks, tool, quantity) for tool in TOOLS)
