@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -90,6 +91,8 @@ def _library() -> ctypes.CDLL | None:
     except AttributeError:  # compiled by an older etviz
         return None
     library.etviz_share_threads(_has_one_pool())
+    if hasattr(os, "register_at_fork"):  # a fork has no threads, but OpenMP would wait for them
+        os.register_at_fork(after_in_child=functools.partial(library.etviz_share_threads, 0))
     return library
 
 

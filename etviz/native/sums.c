@@ -24,7 +24,7 @@ static inline int is_infinite(double x) {
 /* The sums of one block; returns 0 if an element of it is not finite. */
 EACH_TARGET
 static int sums_of(const float *restrict r, const float *restrict q, int64_t n, double rtol, double atol,
-                     pair_sums *restrict out) {
+                   pair_sums *restrict out) {
     double dd = 0, rr = 0, qq = 0, rq = 0, ad = 0, max_d = 0, max_r = 0;
     int64_t close = 0;
     uint32_t max_ulp = 0;

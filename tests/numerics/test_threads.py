@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable, Generator
 
 import pytest
@@ -14,6 +17,7 @@ from etviz.evaluation.law import in_order
 from etviz.evaluation.threads import SMALL, free_cores, threads_for
 from etviz.graph.ir import Graph, Input, Meta
 from etviz.tensors.sums import sums_of
+from tests.forks import fork
 from tests.programs import Executed
 
 
@@ -112,3 +116,22 @@ def test_compiled_passes_give_the_same_bits_with_any_number_of_threads(count: in
     runtime[count // 2] = torch.nan
     assert native.pair_squares(reference.data_ptr(), runtime.data_ptr(), count) is None
     assert sums_of(reference, runtime).classes[0][3] == 1
+
+
+@pytest.mark.usefixtures("two")
+def test_a_fork_does_not_wait_for_threads_that_it_does_not_have() -> None:
+    reference = torch.randn(1_000_000)
+    runtime = reference + 1e-6
+
+    def compared() -> None:
+        assert native.pair_squares(reference.data_ptr(), runtime.data_ptr(), len(reference)) is not None
+
+    compared()
+    child = fork(compared, 0, 1, 2)
+    deadline = time.monotonic() + 30
+    while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if not ended[0]:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended == (child, 0)
