@@ -148,8 +148,10 @@ def _stamp() -> str:
 
 
 def _make(program: Program, folder: Path) -> None:
+    from torch.utils._pytree import tree_leaves
+
     from etviz.pipeline.execute import execute
-    from etviz.pipeline.lower import flatten, lower
+    from etviz.pipeline.lower import lower
 
     partial_folder = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     shutil.rmtree(partial_folder, ignore_errors=True)
@@ -157,7 +159,7 @@ def _make(program: Program, folder: Path) -> None:
     try:
         model, inputs = program.build()
         lowered = lower(model, inputs, partial_folder, partitioner=_partitioner() if program.delegated else None)
-        run = execute(lowered.pte, [flatten(inputs)], workdir=partial_folder)
+        run = execute(lowered.pte, [tree_leaves(inputs)], workdir=partial_folder)
         if program.buffer and run.debug_buffer is not None:
             os.truncate(run.debug_buffer, program.buffer)
         (partial_folder / "alone").mkdir()

@@ -18,9 +18,9 @@ import torch
 from executorch.runtime import Runtime
 from rich.console import Console
 from rich.table import Table
+from torch.utils._pytree import tree_leaves
 
 from etviz.pipeline.execute import execute
-from etviz.pipeline.lower import flatten
 from tests.language.programs import RECIPES, make, model_of
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ def main() -> int:
 
         eager()
         table.add_row("eager model", *_measured(eager))
-        table.add_row("runtime", *_measured(lambda: execute(folder / "model.pte", list(map(flatten, calls)))))
+        table.add_row("runtime", *_measured(lambda: execute(folder / "model.pte", list(map(tree_leaves, calls)))))
         method: Any = Runtime.get().load_program(folder / "model.pte").load_method("forward")
 
         def steps() -> None:
-            for call in map(flatten, calls):
+            for call in map(tree_leaves, calls):
                 method.execute(call)
 
         steps()

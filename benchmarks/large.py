@@ -144,9 +144,10 @@ def build(size: Size, tokens: int) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
 def make(size: Size, tokens: int, folder: Path) -> None:
     """Lower, run and keep the artifacts, the record among them."""
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from torch.utils._pytree import tree_leaves
 
     from etviz.pipeline.execute import execute
-    from etviz.pipeline.lower import flatten, lower
+    from etviz.pipeline.lower import lower
 
     partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -156,7 +157,7 @@ def make(size: Size, tokens: int, folder: Path) -> None:
         lowered = lower(model, inputs, partial, partitioner=[XnnpackPartitioner()])
         del model
         gc.collect()
-        execute(lowered.pte, [flatten(inputs)], workdir=partial)
+        execute(lowered.pte, [tree_leaves(inputs)], workdir=partial)
         partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -57,16 +57,16 @@ def main() -> int:
 def _prepare(case: str, layers: int, executions: int, cache: Path) -> Path:
     """A folder with the files of all executions, made where it is not in the cache yet."""
     import torch
+    from torch.utils._pytree import tree_leaves
 
     from benchmarks import artifacts, models
     from etviz.pipeline.execute import execute
-    from etviz.pipeline.lower import flatten
 
     program = next(item for item in artifacts.programs() if item.layers == layers)
     made = artifacts.prepare([program], cache, quick=False)[program.name].folder
     folder = made / f"{executions}-{case}"
     if not (folder / "inputs.pt").exists():
-        example = flatten(models.decoder_stack(layers)[1])
+        example = tree_leaves(models.decoder_stack(layers)[1])
         several = [_inputs(example, seed) if case == "own" else example for seed in range(executions)]
         execute(made / "model.pte", several, workdir=folder)
         torch.save([tuple(item) for item in several], folder / "inputs.pt")

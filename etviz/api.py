@@ -101,9 +101,11 @@ def debug(
     ExecutionError
         If the run fails.
     """
+    from torch.utils._pytree import tree_leaves
+
     from etviz.pipeline.emulation import EMULATED, emulate
     from etviz.pipeline.execute import execute, time_again
-    from etviz.pipeline.lower import flatten, lower
+    from etviz.pipeline.lower import lower
 
     how = lowering(recipe, partitioner=partitioner, quantizer=quantizer, calibration=calibration, strict=strict)
     if runner not in (None, EMULATED):
@@ -116,7 +118,7 @@ def debug(
     folder = Path(temporary.name if temporary else workdir or "")
     with only_user(folder), room_for(folder):
         lowered = lower(model, calls[0], folder, reference=reference, **how)
-        runs = [flatten(tuple(call)) for call in calls]
+        runs = [tree_leaves(tuple(call)) for call in calls]
         where: dict[str, Any] = {"workdir": folder, "timeout": timeout, "data": lowered.data}
         if runner == EMULATED:
             run, timing = emulate(lowered.pte, lowered.record, runs, **where), None
@@ -337,13 +339,16 @@ def _load_programs(programs: Mapping[str, Any], named: Mapping[str, Any]) -> Ins
 
 
 def _inputs(inputs: Any, calls: PathLike | None, method: str | None) -> Any:
-    from etviz.artifacts.call_file import read_calls
-    from etviz.artifacts.inputs import is_file_name
-
     if calls is not None:
+        from etviz.artifacts.call_file import read_calls
+
         if inputs is not None:
             raise UsageError("give either inputs= or calls=")
         return read_calls(calls).inputs(method)
+    if inputs is None:
+        return None
+    from etviz.artifacts.inputs import is_file_name
+
     if is_file_name(inputs):
         return [os.fspath(name) for name in ([inputs] if isinstance(inputs, (str, os.PathLike)) else inputs)]
     return inputs

@@ -152,6 +152,34 @@ class ExecutionError(EtvizError):
         return printable(text)
 
 
+class BackendRefusedError(EtvizError):
+    """A piece can't be lowered or run alone; `missing` if this machine lacks the backend."""
+
+    def __init__(self, backend: str, step: str, problem: str, *, missing: bool = False) -> None:
+        super().__init__(backend, step, problem)
+        self.backend = backend
+        self.step = step
+        self.problem = problem
+        self.missing = missing
+
+    def __str__(self) -> str:
+        if self.step == "build":
+            return (
+                f"etviz can't rebuild this part of the program to run it alone: {self.problem.rstrip('.')}. "
+                f"That is a fault of etviz, not of {self.backend}. Zoom into another row; the gap of this one is valid."
+            )
+        verb = "lower" if self.step != "run" else "run"
+        text = f"{self.backend} can't {verb} this part of the program alone: {self.problem.rstrip('.')}. "
+        if not self.missing:
+            return text + "Zoom into another row; the gap of this one is valid."
+        if self.step == "run":
+            return text + (
+                "Install a runtime that has this backend for this processor, or load values that the backend logs "
+                "inside, or that a probe returns (etviz.probe)."
+            )
+        return text + "Install what the backend needs to lower a model here, or zoom into another row."
+
+
 class UsageError(EtvizError, ValueError):
     """An argument has a value that makes no sense here."""
 

@@ -15,7 +15,6 @@ from etviz.analysis.rows import Located
 from etviz.analysis.what_if import WhatIf
 from etviz.artifacts.files import make_folder, path_of
 from etviz.errors import during
-from etviz.explain.attribution.shares import Loss
 from etviz.graph.delegation import Delegation
 from etviz.graph.tree import Tree
 from etviz.tensors.error_map import ErrorMap
@@ -23,7 +22,6 @@ from etviz.tensors.histogram import Histogram
 from etviz.tensors.metrics import figure
 from etviz.tensors.scatter import Scatter
 from etviz.text import one_line
-from etviz.view.pages.report_page import write_report
 from etviz.view.plots import Plots, save
 from etviz.view.widget.shown import Shown
 from etviz.view.widget.state import ViewState
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import torch
     from torch.export import ExportedProgram
+
+    from etviz.explain.attribution.shares import Loss
 
 
 class Inspection(Shown):
@@ -435,6 +435,8 @@ class Inspection(Shown):
         ArtifactError
             If the file can't be written, or the front end was not built.
         """
+        from etviz.view.pages.report_page import write_report
+
         return write_report(self.analysis, path, tensors, title, self.view.seen)
 
 

@@ -18,10 +18,9 @@ import pytest
 import torch
 
 import etviz
-from etviz.errors import EtvizError, ExecutionError
+from etviz.errors import BackendRefusedError, EtvizError, ExecutionError
 from etviz.loading import foreign as wall
 from etviz.pipeline.lower import lower
-from etviz.pipeline.relower import BackendRefusedError
 from tests.calls.decoders import Decoder, driver
 from tests.fuzz.test_crafted import rewrite, with_graph, with_record
 from tests.programs import Executed

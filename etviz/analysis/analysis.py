@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -29,23 +29,19 @@ from etviz.analysis.tables import Tables
 from etviz.analysis.what_if import WhatIf, what_if
 from etviz.analysis.zooms import Zooms
 from etviz.artifacts.files import collection_paused, path_of
-from etviz.comparison.constants import constants_of
 from etviz.comparison.gap_tables import ranking
-from etviz.errors import EtvizError, UsageError, during
+from etviz.errors import BackendRefusedError, EtvizError, UsageError, during
 from etviz.evaluation.operator_rules import OperatorError, as_written
-from etviz.explain.attribution.shares import Loss, Progress
-from etviz.explain.stages.against import OtherRun
-from etviz.explain.stages.ladder import ladder
-from etviz.explain.stages.own_functions import own_functions, problem_notes, without_partner
-from etviz.explain.stages.own_model import other_reference
-from etviz.explain.zoom.inner_values import Preprocessing
 from etviz.graph.delegation import Delegation
 from etviz.graph.edges import DataEdge, data_edges
 from etviz.graph.inline import inline
 from etviz.graph.quantize_ops import is_conversion
 from etviz.graph.tree import Tree, module_tree, program_tree
-from etviz.pipeline.relower import BackendRefusedError
 from etviz.tensors.metrics import METRICS
+
+if TYPE_CHECKING:
+    from etviz.explain.attribution.shares import Loss, Progress
+    from etviz.explain.zoom.inner_values import Preprocessing
 
 logger = logging.getLogger(__name__)
 
@@ -217,6 +213,8 @@ class Analysis:
 
     @during("comparing the stages")
     def ladder(self, run: int = 0) -> pd.DataFrame:
+        from etviz.explain.stages.ladder import ladder
+
         self.findings.check_files()
         replay = self.tables.compared.replay
         if replay is None:
@@ -243,6 +241,9 @@ class Analysis:
 
     @during("comparing with another reference")
     def against(self, reference: Any) -> Analysis:
+        from etviz.explain.stages.own_functions import own_functions, problem_notes, without_partner
+        from etviz.explain.stages.own_model import other_reference
+
         self.compute_introduced()
         findings, compared = self.findings, self.tables.compared
         if isinstance(reference, Analysis) or type(reference) is int:
@@ -270,6 +271,8 @@ class Analysis:
         return analysis
 
     def _against_run(self, other: Analysis | int) -> Analysis:
+        from etviz.explain.stages.against import OtherRun
+
         findings, compared = self.findings, self.tables.compared
         runs = other.tables.compared.runs if isinstance(other, Analysis) else compared.runs[other : other + 1]
         if not runs:
@@ -307,6 +310,7 @@ class Analysis:
     @during("reading the constants of a row")
     def constants(self, row: Any) -> pd.DataFrame:
         from etviz.artifacts.program.program import read_program
+        from etviz.comparison.constants import constants_of
 
         place, findings = self.rows.find(row), self.findings
         inner = self if place.inside is None else self.inside[place.inside]
@@ -369,13 +373,14 @@ class Analysis:
 
     def unfold(self) -> None:
         """Take in what backends logged inside their delegates in this run."""
-        from etviz.explain.zoom.inner_values import How
-
         with self._lock:
             try:
                 calls = {call: row for call, row in self.zooms.logged().items() if call not in self.inside}
-                how = How(preprocessing=self.findings.preprocessing)
-                news = self._take_in(self.zooms.look(calls, how)) if calls else []
+                if not calls:
+                    return
+                from etviz.explain.zoom.inner_values import How
+
+                news = self._take_in(self.zooms.look(calls, How(preprocessing=self.findings.preprocessing)))
             except EtvizError as error:
                 if self.findings.preprocessing is not None:
                     raise

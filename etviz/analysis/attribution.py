@@ -15,13 +15,13 @@ from etviz.analysis.rows import Rows, told_first
 from etviz.comparison.gap import MISMATCH
 from etviz.errors import UsageError
 from etviz.evaluation.replay import Replay
-from etviz.explain.attribution.shares import GRADIENT, UNKNOWN, Attribution, Loss, Progress, Share, attribute
 from etviz.tensors.metrics import NAN
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from etviz.analysis.tables import Tables
+    from etviz.explain.attribution.shares import Attribution, Loss, Progress
     from etviz.explain.stages.against import Counterpart
 
 _MISMATCHED: Final = (
@@ -84,6 +84,8 @@ class Attributions:
 def _attribute(
     tables: Tables, counterpart: Counterpart, output: int, run: int, loss: Loss | None, progress: Progress | None
 ) -> Attribution:
+    from etviz.explain.attribution.shares import attribute
+
     if progress is None:
         with tqdm(desc="attribution", leave=False, delay=1) as bar:
             attribution = attribute(counterpart.replay, run, output, loss, lambda done, total: _show(bar, done, total))
@@ -136,6 +138,8 @@ def _outputs_of(tables: Tables, run: int) -> pd.DataFrame:
 
 
 def _frame(attribution: Attribution, tables: Tables, run: int) -> pd.DataFrame:
+    from etviz.explain.attribution.shares import GRADIENT, UNKNOWN, Share
+
     rows = [row for row, gap in enumerate(tables.gaps) if gap.run == run]
     missing = Share(NAN, UNKNOWN, "the instruction did not compute this value alone")
     earlier = {

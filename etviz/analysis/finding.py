@@ -13,7 +13,6 @@ from etviz.analysis.quantization import Quantization
 from etviz.analysis.row_tensors import RowTensors
 from etviz.analysis.rows import Rows
 from etviz.analysis.summary import BEYOND, Summary, row_of, summarize
-from etviz.comparison.constants import GRIDS, differing, kind_of
 from etviz.comparison.gap import COMPARED, CREATED, MISMATCH, NOT_COMPARED
 from etviz.comparison.input_checks import FIRST_FAR_OFF
 from etviz.graph.labels import describe_row
@@ -73,6 +72,8 @@ class Finder:
         return None if culprit is None else culprit.about.copy()
 
     def finding(self) -> Finding | None:
+        from etviz.comparison.constants import GRIDS, differing, kind_of
+
         tables = self._rows.tables
         if not len(tables):
             return None

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from etviz.analysis.rows import Call, Rows
 from etviz.errors import ExecutionError, UsageError, during
-from etviz.explain.quantization.delegates import ZoomedCall
-from etviz.explain.quantization.split import RowSplit, Split, split, split_frame
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from etviz.explain.quantization.delegates import ZoomedCall
+    from etviz.explain.quantization.split import RowSplit, Split
     from etviz.explain.zoom.zoom import Zoom
 
 
@@ -36,6 +36,8 @@ class Quantization:
         return replay is not None and replay.fresh_float is not None
 
     def calls(self) -> list[ZoomedCall]:
+        from etviz.explain.quantization.delegates import ZoomedCall
+
         parts = [(first, inside) for first, inside, _ in self._rows.parts() if inside in self.zooms]
         zooms = {call: replace(zoom, faithful=None) if zoom.causes else zoom for call, zoom in self.zooms.items()}
         return [ZoomedCall(*inside, zooms[inside], first) for first, inside in parts if inside is not None]
@@ -46,9 +48,13 @@ class Quantization:
 
     @during("splitting the error of quantization")
     def frame(self) -> pd.DataFrame:
+        from etviz.explain.quantization.split import split_frame
+
         return split_frame(self._split(again=True), self._rows.tables.compared.runs)
 
     def _split(self, *, again: bool) -> Split:
+        from etviz.explain.quantization.split import split
+
         if not self._whole:
             raise UsageError(
                 "this Inspection shows a delegate's inside, and the float model belongs to the whole program: call "

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from etviz.analysis.answer import best_of
-from etviz.comparison.constants import GRIDS, Difference, differing, kind_of
 from etviz.comparison.gap import CREATED, DIFFERENT, EMPTY, LOST, MISMATCH, NOT_COMPARED
 from etviz.comparison.gap_tables import NONFINITE
 from etviz.graph.delegation import Delegation
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from etviz.analysis.culprits import Culprit, Decision
     from etviz.analysis.findings import Findings
     from etviz.analysis.tables import Tables
+    from etviz.comparison.constants import Difference
 
 LEVELS: Final = ("ok", "unknown", "warn", "bad")
 BEYOND: Final = "adds more error than its precision explains"
@@ -73,6 +73,8 @@ def summarize(findings: Findings, tables: Tables, decision: Decision) -> Summary
 def _with_culprit(
     level: str, verdict: str, constants: Sequence[Difference], culprit: Culprit | None
 ) -> tuple[str, str]:
+    from etviz.comparison.constants import GRIDS, kind_of
+
     if constants and (culprit is None or kind_of(constants) != GRIDS):
         fault, text = "bad", f"the .pte holds other {kind_of(constants)} than the reference"
     elif culprit is not None:
@@ -203,6 +205,8 @@ def _agreement(known: pd.DataFrame) -> str:
 
 
 def _constants(gaps: pd.DataFrame, constants: Sequence[Difference]) -> Fact | None:
+    from etviz.comparison.constants import differing
+
     if not constants:
         return None
     hint = (

@@ -12,7 +12,6 @@ from etviz.comparison.gap import NOT_COMPARED, WRONG, Gap
 from etviz.comparison.gap_tables import coverage_frame, gap_frame, rank
 from etviz.comparison.references import References
 from etviz.errors import UsageError
-from etviz.explain.stages.against import Counterpart
 from etviz.graph.ir import Graph
 from etviz.graph.labels import RowAddress, row_names
 from etviz.graph.uses import unused
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from etviz.comparison.constants import Difference
+    from etviz.explain.stages.against import Counterpart
 
 
 def address(gap: Gap, call: tuple[int, int] | None) -> RowAddress:
@@ -61,6 +61,8 @@ class Tables:
             raise UsageError(
                 "There is no reference that could run again, so no share of an error is known; see summary()"
             )
+        from etviz.explain.stages.against import Counterpart
+
         return Counterpart(replay) if reference is None or reference.counterpart is None else reference.counterpart
 
     @cached_property

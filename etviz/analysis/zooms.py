@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.analysis.findings import Compared, Findings, program_file
 from etviz.comparison.gap import Gap, Run
-from etviz.errors import UsageError
+from etviz.errors import BackendRefusedError, UsageError
 from etviz.evaluation.replay import Execution, Replay, of_last_round
-from etviz.explain.zoom.inner_values import How, Logged, ZoomSubject
 from etviz.graph.ir import Graph
 from etviz.graph.labels import owners_of
 from etviz.pipeline.interpreters import interpreter_of
-from etviz.pipeline.relower import BackendRefusedError, Piece, RanDelegate
 from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.upstream.executorch import lowers_here
 
 if TYPE_CHECKING:
     from etviz.analysis.rows import Call, Rows
+    from etviz.explain.zoom.inner_values import How, Logged, ZoomSubject
     from etviz.explain.zoom.piece import Alone
     from etviz.explain.zoom.zoom import Zoom
+    from etviz.pipeline.relower import Piece
 
 _BY_HANDLE: Final = "this row is paired by debug handle; give the program (pte=) or its record (record=) {}"
 _NOTHING: Final = "nothing was compared, so nothing can be run again; summary() says why"
@@ -129,6 +129,7 @@ class Zooms:
     def _subject(self, gap: Gap) -> ZoomSubject:
         from etviz.explain.zoom.inner_values import ZoomSubject
         from etviz.explain.zoom.piece import constant_inputs
+        from etviz.pipeline.relower import RanDelegate
 
         piece = self._piece(gap)
         if pte := program_file(self._findings):

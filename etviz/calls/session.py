@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from etviz.artifacts.program.program import read_program
 from etviz.calls.driver import of_function, of_module, of_program, room_of
@@ -16,7 +17,6 @@ from etviz.errors import EtvizError, UsageError
 from etviz.evidence.subject import subject_of
 from etviz.graph.uses import is_stateful
 from etviz.loading.foreign import replay_of
-from etviz.pipeline.lower import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,7 +58,7 @@ class Session:
         return self.drivers[0]
 
     def runtime(self, calls: Sequence[Call]) -> list[torch.Tensor]:
-        runs = [flatten(call.inputs) for call in calls]
+        runs = [tree_leaves(call.inputs) for call in calls]
         names = [call.method or self.subject.method for call in calls]
         methods = names if set(names) != {self.subject.method} else ()
         outputs = self.subject.execute(runs, self.timeout, methods=methods).outputs
@@ -128,7 +128,7 @@ def open_session(
     _check(vocabulary_of(graph), ids)
     chosen = drivers[0]
     first = chosen.step(ids[0] if chosen.stateless else ids[0][: chosen.chunk], 0)
-    run = subject.run([flatten(first.inputs)], folder / "first", timeout)
+    run = subject.run([tree_leaves(first.inputs)], folder / "first", timeout)
     paired = subject.pair(run)
     return Session(subject, make, drivers, paired, replay_of(paired), timeout, heard)
 
@@ -139,7 +139,7 @@ def _heard(subject: Subject, sources: Sequence[Any], count: int, timeout: float 
         raise UsageError(f"sources has {len(sources)} items for {count} prompts; give one for each")
     if is_stateful(graph):
         raise UsageError(f"encoder: {subject.method} keeps a state, so what the decoder finds is more than its outputs")
-    runs = [flatten(source) for source in sources]
+    runs = [tree_leaves(source) for source in sources]
     for number, values in enumerate(runs):
         if problem := why_not(values, graph.user_inputs()):
             raise UsageError(f"source {number}: {problem.replace('the program', subject.method)}")

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pandas as pd
 import torch
+from torch.utils._pytree import tree_leaves
 from tqdm.auto import tqdm
 
 from etviz.artifacts.scratch import Scratch
@@ -23,7 +24,6 @@ from etviz.decoding.one_prompt import by_position
 from etviz.errors import ExecutionError, UsageError, checked
 from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.values import flat_values
-from etviz.pipeline.lower import flatten
 from etviz.tensors.metrics import EPS, THRESHOLD, figure
 
 HOLDS, WITHIN, BROKEN, SKIPPED = "holds", "within noise", "broken", "not applicable"
@@ -218,7 +218,7 @@ def _methods(checker: _Checker, driver: Driver, ids: Sequence[int], plain: Way) 
 
 def _batch(checker: _Checker, driver: Driver, plain: Way) -> dict[str, Any]:
     name, form = "other rows of the batch have no effect", Form.of(driver)
-    tokens = flatten(plain.calls[0].inputs)[form.tokens]
+    tokens = tree_leaves(plain.calls[0].inputs)[form.tokens]
     if tokens.ndim < 2 or tokens.shape[0] < 2:
         return _skipped(name, "a call takes one sequence")
     calls = tuple(replace(call, inputs=_beside(call, form)) for call in plain.calls)
@@ -226,7 +226,7 @@ def _batch(checker: _Checker, driver: Driver, plain: Way) -> dict[str, Any]:
 
 
 def _beside(call: Call, form: Form) -> tuple[Any, ...]:
-    flat = flatten(call.inputs)
+    flat = tree_leaves(call.inputs)
     tokens = flat[form.tokens].clone()
     tokens[1:] = torch.where(tokens[1:] == 1, 2, 1)
     flat[form.tokens] = tokens
@@ -245,7 +245,7 @@ def _padding(checker: _Checker, driver: Driver, ids: Sequence[int]) -> dict[str,
 
 
 def _padded(call: Call, form: Form) -> tuple[Any, ...]:
-    flat = flatten(call.inputs)
+    flat = tree_leaves(call.inputs)
     tokens = flat[form.tokens].clone()
     row = tokens.view(-1)
     row[len(call.ids) :] = row[0] if int(row[0]) != 0 else 1
@@ -326,7 +326,7 @@ class _Checker:
     def _noise_of(self, way: Way) -> dict[int, float]:
         known = self._noises.get(id(way.calls))
         if known is None:
-            waiting = [flatten(call.inputs) for call in way.calls]
+            waiting = [tree_leaves(call.inputs) for call in way.calls]
             by_call = noise_of_logits(self.session.replay, waiting, self.run(way.calls)[0].shape[1])
             logits = [torch.tensor([[row[0]] for row in call]) for call in by_call]
             noises = {at: float(row) for at, (_, row) in by_position(way.calls, logits, way.first).items()}
@@ -339,7 +339,7 @@ class _Checker:
             return "", "", f"{names} and {self.session.subject.method} do not see the same state"
         sides = []
         for way in (plain, other):
-            inputs = [flatten(call.inputs) for call in way.calls]
+            inputs = [tree_leaves(call.inputs) for call in way.calls]
             counts = [len(call.ids) for call in way.calls]
             values = values_of(self.session.replay, inputs, way.first)
             sides.append(_rows_by_module(values, counts[way.first :]))

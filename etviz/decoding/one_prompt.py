@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from etviz.calls.driver import Call, Driver
 from etviz.calls.session import Session
 from etviz.decoding.forced import follow
 from etviz.decoding.sequence import Decoded, Position
 from etviz.errors import PairingError, UsageError
-from etviz.pipeline.lower import flatten
 
 Own = Callable[[torch.Tensor], Any]
 
@@ -84,7 +84,7 @@ class _Prompted:
             self._choose(last[-1])
         waiting, self.waiting = self.waiting, []
         self.calls.extend(waiting)
-        return [flatten(call.inputs) for call in waiting]
+        return [tree_leaves(call.inputs) for call in waiting]
 
     def _choose(self, last: torch.Tensor) -> None:
         row = rows_of(self.calls[-1], last)[-1][1]

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pandas as pd
 import torch
+from torch.utils._pytree import tree_leaves
 
 from etviz.artifacts.files import PathLike, write_file
 from etviz.artifacts.scratch import Scratch
@@ -30,7 +31,6 @@ from etviz.explain.stages.stages import ProgramForm
 from etviz.parity.parity import parity
 from etviz.parity.port_result import Parity
 from etviz.parity.runs import Arguments, run, tensor_in
-from etviz.pipeline.lower import flatten
 from etviz.tensors.metrics import THRESHOLD
 from etviz.text import markdown
 
@@ -197,7 +197,7 @@ def port_card(
         original = run(reference.eval(), Arguments.of(original_inputs, "reference_inputs"), only=()).output
         stages = [_LogitStage("original", original.float().reshape(-1, original.shape[-1])[-len(ids) :])]
         stages.append(_LogitStage("eager", _eager(model, calls)))
-        for name, logits, problem in stage_logits(session.replay, [flatten(call.inputs) for call in calls]):
+        for name, logits, problem in stage_logits(session.replay, [tree_leaves(call.inputs) for call in calls]):
             stages.append(_LogitStage(name, None if problem else _rows(calls, logits), problem))
         stages.append(_LogitStage("runtime", _rows(calls, session.runtime(calls))))
         noise = {
@@ -209,7 +209,7 @@ def port_card(
 
 
 def _noise(replay: Replay, calls: Sequence[Call], vocabulary: int, *, floating: bool) -> torch.Tensor:
-    inputs = [flatten(call.inputs) for call in calls]
+    inputs = [tree_leaves(call.inputs) for call in calls]
     noises = noise_of_logits(replay, inputs, vocabulary, floating=floating)
     return _rows(calls, [torch.tensor([[row[0]] for row in call]) for call in noises]).flatten()
 

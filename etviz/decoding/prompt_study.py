@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 import torch
+from torch.utils._pytree import tree_leaves
 from tqdm.auto import tqdm
 
 from etviz.artifacts.scratch import Scratch
@@ -28,7 +29,6 @@ from etviz.evidence.measuring import COMPARED, FAILED
 from etviz.evidence.runner import check_same
 from etviz.evidence.store import Store, require_parquet
 from etviz.evidence.subject import Subject
-from etviz.pipeline.lower import flatten
 from etviz.text import measured
 
 COLUMNS: Final = (
@@ -223,7 +223,7 @@ def _told(value: Any) -> Any:
 
 def _content(ids: Sequence[int], options: Mapping[str, Any]) -> str:
     source, expected = options.get("sources"), options.get("expected")
-    return content(encode([torch.tensor(ids), *flatten(tuple(source or ())), *(expected or ())]))
+    return content(encode([torch.tensor(ids), *tree_leaves(tuple(source or ())), *(expected or ())]))
 
 
 def _measured(subject: Subject, ids: Sequence[int], task: TokenTask) -> dict[str, Any]:

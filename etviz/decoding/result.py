@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pandas as pd
 import torch
+from torch.utils._pytree import tree_leaves
 from tqdm.auto import tqdm
 
 from etviz.analysis.analysis import Analysis
@@ -32,7 +33,6 @@ from etviz.errors import EtvizError, UsageError
 from etviz.evidence.subject import Subject, inspect_runs
 from etviz.explain.attribution.shares import TOLERANCE, Progress
 from etviz.inspection import Inspection
-from etviz.pipeline.lower import flatten
 from etviz.tensors.metrics import NAN, THRESHOLD, figure
 from etviz.text import measured
 from etviz.view.pages.html_tables import tokens_fragment, tokens_summary
@@ -263,7 +263,7 @@ class Decode(Shown):
                 bar.update(round(len(items) + done / total, 2) - bar.n)
 
             for decoded in self.sequences:
-                calls = [flatten(call.inputs) for call in decoded.calls]
+                calls = [tree_leaves(call.inputs) for call in decoded.calls]
                 given = calls, decoded.runtime.shape[1], decoded.peak
                 noise = decoded.noise or noise_of_logits(self._session.replay, *given, step)
                 items.append(replace(decoded, noise=noise))
@@ -409,7 +409,8 @@ class Decode(Shown):
         for number, outputs in enumerate(outputs_of(replay, self._session.encoder.sources)):
             driver, decoded = self._session.make(number, outputs), self.sequences[number]
             exact = logits_of_calls(
-                self._session.replay, [flatten(driver.call(call.ids, call.position).inputs) for call in decoded.calls]
+                self._session.replay,
+                [tree_leaves(driver.call(call.ids, call.position).inputs) for call in decoded.calls],
             )
             rows = torch.stack([exact[place.call][place.row] for place in decoded.positions])
             divergences += measures(
@@ -527,7 +528,7 @@ class Decode(Shown):
         """
         if (prompt, step) not in self._inspections:
             session = self._session
-            runs = [flatten(call.inputs) for call in self._calls(step, prompt)]
+            runs = [tree_leaves(call.inputs) for call in self._calls(step, prompt)]
             title = f"{session.subject.title}, step {step}" + (f" of prompt {prompt}" if prompt else "")
             why = (
                 f"step {step} needs its {len(runs)} calls logged, since a call finds the cache that earlier calls left",

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
+from torch.utils._pytree import tree_leaves
 from tqdm.auto import tqdm
 
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
@@ -26,7 +27,6 @@ from etviz.graph.ir import Graph
 from etviz.graph.uses import Uses, is_stateful
 from etviz.inspection import Inspection
 from etviz.loading.paired import HANDLES, Paired
-from etviz.pipeline.lower import flatten
 from etviz.pipeline.recipe import Recipe
 from etviz.pipeline.recipe import lowering as arguments
 from etviz.pipeline.relower import own_copy
@@ -171,7 +171,7 @@ def census(
         example = arguments_of(program, inputs) if not isinstance(program, Inspection) else None
         subject = subject_of(program, example, Path(scratch) / "lowered", method, **lowering)
         subject = subject if runner is None else replace(subject, runner=runner)
-        values = flatten(tuple(inputs))
+        values = tree_leaves(tuple(inputs))
         known = bool({"record", "etrecord"} & subject.files.keys())
         if known and (problem := why_not(values, subject.graph().user_inputs())):
             raise UsageError(f"inputs do not fit the program: {problem}")

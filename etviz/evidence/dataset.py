@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
+from torch.utils._pytree import tree_leaves
 
 from etviz.artifacts.files import open_artifact, parse_json
 from etviz.artifacts.inputs import READABLE, read_values
@@ -22,7 +23,6 @@ from etviz.artifacts.record.stored_tensors import MOST_HEADER
 from etviz.comparison.input_checks import why_not
 from etviz.errors import ArtifactError, UsageError
 from etviz.graph.ir import Input
-from etviz.pipeline.lower import flatten
 
 _SPREAD: Final = 1 << 24
 """Maximum number of elements that a strided input may span."""
@@ -193,7 +193,7 @@ def _tuple(sample: Any) -> tuple[Any, ...]:
 
 
 def _arguments(sample: Any, takes: Sequence[Input]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    given = flatten(_tuple(sample))
+    given = tree_leaves(_tuple(sample))
     values = tuple(torch.from_numpy(value) if isinstance(value, np.ndarray) else value for value in given)
     label = None
     if len(values) == len(takes) + 1:

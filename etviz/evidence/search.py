@@ -63,14 +63,14 @@ class Simulation:
 
     def error(self, kept: Sequence[Unit]) -> float:
         """RMSE of the outputs over all inputs, or their mean KL divergence; a model with state begins anew."""
-        from etviz.pipeline.lower import flatten
+        from torch.utils._pytree import tree_leaves
 
         self.trials += 1
         names = {name for unit in kept for name in unit.names}
         active = {target for target, requests in self._requests.items() if requests - names}
         rounded = _Rounded(self._prepared, active, self._grids)
         with torch.no_grad(), kept_state(self._prepared, self._buffers):
-            outputs = [flatten(rounded.run(*flatten(tuple(values)))) for values in self._inputs]
+            outputs = [tree_leaves(rounded.run(*tree_leaves(tuple(values)))) for values in self._inputs]
         if self._measure != "rmse":
             measure = TASKS[self._measure]
             return fmean(measure(wanted, found, None) for wanted, found in zip(self._expected, outputs, strict=True))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
+from torch.utils._pytree import tree_leaves
 from tqdm.auto import tqdm
 
 from etviz.analysis.tasks import choose as choose_tasks
@@ -21,7 +22,6 @@ from etviz.evidence.subject import arguments_of, inspect_run
 from etviz.evidence.variants import NUMBERS, Variant, float_outputs, lower_variant, measure_latency, run_variant
 from etviz.inspection import Inspection
 from etviz.pipeline.environment import interpreter, versions_in
-from etviz.pipeline.lower import flatten
 from etviz.pipeline.recipe import Recipe, of_variant
 from etviz.text import printable
 
@@ -80,7 +80,7 @@ class Sweep:
             raise UsageError(f"no recipe {recipe!r} was measured; there are {', '.join(self.variants) or 'none'}")
         if not 0 <= index < len(self._inputs):
             raise UsageError(f"there is no input {index}; there are {len(self._inputs)}")
-        values = flatten(tuple(self._inputs[index]))
+        values = tree_leaves(tuple(self._inputs[index]))
         return inspect_run(self.variants[recipe].subject, values, f"recipe {recipe}, input {index}")
 
     def plot(self, x: str = "latency_ms", y: str = "rmse", ax: Axes | None = None) -> Axes:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from etviz.artifacts.scratch import Scratch
 from etviz.comparison.final_outputs import compare_outputs
@@ -19,7 +20,6 @@ from etviz.evidence.measuring import FLOAT_METRICS, worst_output
 from etviz.evidence.subject import Subject, subject_of
 from etviz.pipeline.environment import interpreter, lower_elsewhere
 from etviz.pipeline.environment_child import make
-from etviz.pipeline.lower import flatten
 from etviz.tensors.metrics import NAN
 
 Values = tuple[Any, ...]
@@ -47,7 +47,7 @@ def float_outputs(model: Any, inputs: Sequence[Sequence[Any]]) -> list[list[Any]
     with torch.no_grad():
         for at, values in enumerate(inputs):
             try:
-                outputs.append(flatten(module(*copy.deepcopy(tuple(values)))))
+                outputs.append(tree_leaves(module(*copy.deepcopy(tuple(values)))))
             except Exception as error:
                 said = " ".join(str(error).split())
                 raise UsageError(f"the model fails on input {at} ({type(error).__name__}: {said})") from error
@@ -88,7 +88,7 @@ def run_variant(
     labels: Sequence[Any] | None = None,
     timeout: float | None = None,
 ) -> Variant:
-    flat, instead = [flatten(tuple(values)) for values in inputs], subject.emulators
+    flat, instead = [tree_leaves(tuple(values)) for values in inputs], subject.emulators
     with Scratch() as folder:
         run = subject.emulate(flat, Path(folder), timeout) if instead else subject.execute(flat, timeout)
     pairs = zip(expected, run.outputs, strict=True)
@@ -128,7 +128,7 @@ def measure_latency(variants: Sequence[Variant], values: Sequence[Any], timeout:
 
     Other processes can only add to a time, so the smallest median of several rounds is the best estimate.
     """
-    flat, variants = flatten(tuple(values)), [variant for variant in variants if not variant.emulated]
+    flat, variants = tree_leaves(tuple(values)), [variant for variant in variants if not variant.emulated]
     taken: list[list[float]] = [[] for _ in variants]
     for _ in range(ROUNDS):
         for medians, variant in zip(taken, variants, strict=True):

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 from torch.export import ExportedProgram
+from torch.utils._pytree import tree_leaves
 from tqdm.auto import tqdm
 
 from etviz.artifacts.files import PathLike, check_target, write_file
@@ -20,7 +21,7 @@ from etviz.errors import ArtifactError, UsageError, during
 from etviz.evaluation.evaluator import Evaluator
 from etviz.pipeline.capture import capture
 from etviz.pipeline.execute import execute
-from etviz.pipeline.lower import flatten, lower
+from etviz.pipeline.lower import lower
 from etviz.upstream.executorch import quietly
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _check_methods(sets: Sets, methods: Sequence[str]) -> None:
 def _eager_outputs(model: torch.nn.Module | ExportedProgram, cases: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     call: Any = model if isinstance(model, torch.nn.Module) else model.module()
     with torch.no_grad():
-        return [tuple(flatten(call(*case))) for case in tqdm(cases, desc="expected outputs", leave=False, delay=1)]
+        return [tuple(tree_leaves(call(*case))) for case in tqdm(cases, desc="expected outputs", leave=False, delay=1)]
 
 
 def _reference_outputs(manager: ExecutorchProgramManager, sets: Sets) -> Sets:
@@ -126,7 +127,7 @@ def _reference_outputs(manager: ExecutorchProgramManager, sets: Sets) -> Sets:
     outputs: Sets = {}
     for method, cases in sets.items():
         evaluator = Evaluator(graphs[method], constants)
-        outputs[method] = [tuple(evaluator.run(flatten(case))) for case in cases]
+        outputs[method] = [tuple(evaluator.run(tree_leaves(case))) for case in cases]
     return outputs
 
 
@@ -144,7 +145,7 @@ def _write(
         if len(outputs) != len(cases):
             raise UsageError(f"{method} has {len(cases)} test sets, expected= has {len(outputs)}")
         try:
-            pairs = [MethodTestCase(flatten(i), flatten(o)) for i, o in zip(cases, outputs, strict=True)]
+            pairs = [MethodTestCase(tree_leaves(i), tree_leaves(o)) for i, o in zip(cases, outputs, strict=True)]
         except AssertionError as error:
             raise UsageError(f"a test set of {method} can't be bundled: {error}") from error
         suites.append(MethodTestSuite(method, pairs))

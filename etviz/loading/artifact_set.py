@@ -218,12 +218,12 @@ def _record_beside(pte: Path) -> Path | None:
 
 
 def _flat(given: Any) -> list[list[Any]]:
-    from etviz.pipeline.lower import flatten
+    from torch.utils._pytree import tree_leaves
 
     if given is None:
         return []
     several = isinstance(given, list) and bool(given) and all(isinstance(values, tuple) for values in given)
-    return [flatten(values) for values in given] if several else [flatten(given)]
+    return [tree_leaves(values) for values in given] if several else [tree_leaves(given)]
 
 
 def _read_bundle(pte: PathLike) -> BundledProgram | None:

@@ -29,7 +29,7 @@ from etviz.graph.uses import Uses
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.load import read
 from etviz.loading.paired import HANDLES, pair
-from etviz.pipeline.relower import same_bits
+from etviz.tensors.digest import same_bits
 
 if TYPE_CHECKING:
     from etviz.analysis.findings import Findings

@@ -30,7 +30,7 @@ def named_calls(given: Any) -> list[Call] | None:
 
     `UsageError` if some items are calls and others are not.
     """
-    from etviz.pipeline.lower import flatten
+    from torch.utils._pytree import tree_leaves
 
     if not isinstance(given, list) or not any(map(_is_call, given)):
         return None
@@ -40,7 +40,7 @@ def named_calls(given: Any) -> list[Call] | None:
                 f"inputs[{at}] must be a pair of a method's name and a tuple of its arguments, as inputs[0] is; found "
                 f"{type(call).__name__}"
             )
-    return [(name, flatten(tuple(values))) for name, values in given]
+    return [(name, tree_leaves(tuple(values))) for name, values in given]
 
 
 def _is_call(call: Any) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from etviz.comparison.constants import tells
 from etviz.errors import ArtifactError
 from etviz.graph.uses import only_moves
 
@@ -56,6 +55,8 @@ class _Telling:
     """The weights with enough values to identify a training; `moved` also names nodes that move their elements."""
 
     def __init__(self, paired: Paired) -> None:
+        from etviz.comparison.constants import tells
+
         self._graph, weights = paired.reference()
         parts = (self._graph, *self._graph.subgraphs.values())
         constants = [placeholder for part in parts for placeholder in part.inputs if placeholder.kind == "constant"]

@@ -161,7 +161,7 @@ class _GivenPiece:
         return PieceProgram(self.graph, self.constants, self.inputs, self.pte)
 
     def are_expected(self, outputs: Outputs) -> bool:
-        from etviz.pipeline.relower import same_bits
+        from etviz.tensors.digest import same_bits
 
         return all(map(same_bits, outputs[: len(self.graph.outputs)], self.expected))
 

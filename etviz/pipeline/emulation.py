@@ -23,12 +23,12 @@ from etviz.artifacts.known_files import note_written
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.record.record_file import read_record
 from etviz.artifacts.scratch import Scratch
-from etviz.errors import ExecutionError, UsageError
+from etviz.errors import BackendRefusedError, ExecutionError, UsageError
 from etviz.graph.ir import Graph, refs
 from etviz.graph.uses import Uses
 from etviz.pipeline.execute import ChildRun, execute
 from etviz.pipeline.interpreters import Interpreter, interpreter_of
-from etviz.pipeline.relower import BackendRefusedError, Piece, RanDelegate, run_alone
+from etviz.pipeline.relower import Piece, RanDelegate, run_alone
 from etviz.upstream.emulated import DelegateCall, DelegateFree, MadeCall, with_calls
 from etviz.upstream.executorch import runs_here
 

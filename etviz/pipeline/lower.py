@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.export import ExportedProgram
-from torch.utils import _pytree as pytree
+from torch.utils._pytree import tree_leaves
 from tqdm.auto import tqdm
 
 from etviz.artifacts.files import whole_files
@@ -65,10 +65,6 @@ class Lowered:
     record: Path
     etrecord: Path | None
     data: Path | None = None
-
-
-def flatten(inputs: Any) -> list[Any]:
-    return pytree.tree_leaves(inputs)
 
 
 def lower(
@@ -162,7 +158,7 @@ def _tried(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...]) ->
                 f"{(str(error).strip().splitlines() or [''])[0][:500]}{f' ({at})' if (at := place(error)) else ''}. "
                 f"Give inputs that model(*example_inputs) takes{calls}."
             ) from error
-        if not any(isinstance(leaf, torch.Tensor) for leaf in flatten(result)):
+        if not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(result)):
             raise UsageError(
                 f"The model returns no tensor, found {type(result).__name__}; return the tensors to compare"
             ) from None
@@ -170,7 +166,7 @@ def _tried(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...]) ->
 
 
 def _given(inputs: tuple[Any, ...]) -> str:
-    return f" {_kinds(inputs)}" if 0 < len(flatten(inputs)) <= _FEW else ""
+    return f" {_kinds(inputs)}" if 0 < len(tree_leaves(inputs)) <= _FEW else ""
 
 
 def export(
@@ -220,7 +216,7 @@ def quantize(
 def _refusal(module: torch.nn.Module, guards: Any, batch: Sequence[Any]) -> Exception | None:
     try:
         if guards is not None:
-            guards(*flatten(batch))
+            guards(*tree_leaves(batch))
         module(*batch)
     except Exception as error:  # noqa: BLE001 - any error is told
         return error
@@ -241,7 +237,7 @@ def _blame_quantizer(prepared: torch.fx.GraphModule, batch: Sequence[Any], at: i
 def _kinds(values: Sequence[Any]) -> str:
     kinds = ", ".join(
         f"{dtype_name(value.dtype)} {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
-        for value in flatten(values)
+        for value in tree_leaves(values)
     )
     return f"({kinds})"
 
@@ -266,7 +262,7 @@ def save(
             )
         data = written[0].rename(fresh / _DATA).name if written else None
         has_etrecord = _save_etrecord(manager, inputs, fresh / _ETRECORD)
-        kept = None if has_etrecord else flatten(inputs)
+        kept = None if has_etrecord else tree_leaves(inputs)
         record = build_record(manager, inputs=kept, use_etrecord=has_etrecord, references=references)
         record.extra |= {LISTINGS: dict(listings), REFUSALS: dict(refused)}
         write_record(record, fresh / _RECORD)

@@ -15,12 +15,11 @@ from tqdm.auto import tqdm
 
 from etviz.artifacts.files import room_for
 from etviz.artifacts.scratch import Scratch
-from etviz.errors import EtvizError, ExecutionError
+from etviz.errors import BackendRefusedError, ExecutionError
 from etviz.graph.ir import Graph
 from etviz.graph.ir_json import TextTable, dump_graph
 from etviz.pipeline.interpreters import interpreter_of
 from etviz.pipeline.worker import WORKER
-from etviz.tensors.digest import octets
 from etviz.upstream.executorch import backend_module, runs_here
 from etviz.upstream.xnnpack import BACKEND
 
@@ -33,34 +32,6 @@ class RanDelegate(NamedTuple):
     instruction: int
     record: str = ""
     data: str = ""
-
-
-class BackendRefusedError(EtvizError):
-    """A piece can't be lowered or run alone; `missing` if this machine lacks the backend."""
-
-    def __init__(self, backend: str, step: str, problem: str, *, missing: bool = False) -> None:
-        super().__init__(backend, step, problem)
-        self.backend = backend
-        self.step = step
-        self.problem = problem
-        self.missing = missing
-
-    def __str__(self) -> str:
-        if self.step == "build":
-            return (
-                f"etviz can't rebuild this part of the program to run it alone: {self.problem.rstrip('.')}. "
-                f"That is a fault of etviz, not of {self.backend}. Zoom into another row; the gap of this one is valid."
-            )
-        verb = "lower" if self.step != "run" else "run"
-        text = f"{self.backend} can't {verb} this part of the program alone: {self.problem.rstrip('.')}. "
-        if not self.missing:
-            return text + "Zoom into another row; the gap of this one is valid."
-        if self.step == "run":
-            return text + (
-                "Install a runtime that has this backend for this processor, or load values that the backend logs "
-                "inside, or that a probe returns (etviz.probe)."
-            )
-        return text + "Install what the backend needs to lower a model here, or zoom into another row."
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +188,3 @@ def own_copy(value: Any) -> Any:
         return value
     layout = torch.contiguous_format if value.is_contiguous() else torch.preserve_format
     return value.detach().clone(memory_format=layout)
-
-
-def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    return torch.equal(octets(a), octets(b))

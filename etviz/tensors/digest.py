@@ -28,6 +28,12 @@ def octets(tensor: torch.Tensor) -> torch.Tensor:
     return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8)  # the stride of one element may be any
 
 
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return torch.equal(octets(a), octets(b))
+
+
 def bits(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """The elements as integers of their size, in the tensor's shape; a complex number as two."""
     plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from torch.export import ExportedProgram
+from torch.utils._pytree import tree_leaves
 
 import etviz
 from etviz.artifacts.record.record_file import read_record
@@ -22,7 +23,7 @@ from etviz.errors import EtvizError
 from etviz.graph.ir import Graph, Node
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.pipeline.execute import execute
-from etviz.pipeline.lower import flatten, lower
+from etviz.pipeline.lower import lower
 from tests.language.programs import RECIPES, Recipe, calls_of, model_of
 from tests.zoo.judge import spoken_for
 from tests.zoo.plants import Change, argument, constant, scaled, stale, swapped, together, transposed
@@ -165,7 +166,7 @@ def run(program: ExportedProgram, folder: Path, base: str) -> None:
     calls = calls_of(STEPS.get(base, 4))
     partitioner = [XnnpackPartitioner()] if RECIPES[base].delegated else None
     lowered = lower(program, calls[0], folder, partitioner=partitioner, strict=False)
-    execute(lowered.pte, [flatten(call) for call in calls], workdir=folder)
+    execute(lowered.pte, [tree_leaves(call) for call in calls], workdir=folder)
 
 
 def named(right: Path, wrong: Path, way: str, expected: set[int], steps: int) -> str:

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from etviz.pipeline.execute import execute
-from etviz.pipeline.lower import flatten, lower
+from etviz.pipeline.lower import lower
 from tests.shelf import Shelf
 
 _LLAMA = "executorch.examples.models.llama"
@@ -202,7 +203,7 @@ def make(
     partitioner = [XnnpackPartitioner()] if recipe.delegated else None
     model = changed or model_of(recipe)
     lowered = lower(model, calls[0], folder, partitioner=partitioner, reference=reference, strict=False)
-    execute(lowered.pte, [flatten(call) for call in calls], workdir=folder)
+    execute(lowered.pte, [tree_leaves(call) for call in calls], workdir=folder)
     return folder
 
 

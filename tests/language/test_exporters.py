@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 import etviz
 from etviz.errors import UsageError
 from etviz.pipeline.execute import execute
-from etviz.pipeline.lower import flatten
 from tests.language.programs import RECIPES, ROOM, model_of
 from tests.shelf import Shelf
 
@@ -42,8 +42,8 @@ def _export(folder: Path) -> None:
         importlib.import_module(f"{_LLAMA}.export_llama_lib").export_llama(config)
     calls = [(torch.tensor([[7, 3, 9]]), {"input_pos": torch.tensor([0])})]
     calls += [(torch.tensor([[5 + at]]), {"input_pos": torch.tensor([3 + at])}) for at in range(STEPS - 1)]
-    torch.save([tuple(flatten(call)) for call in calls], folder / "calls.pt")
-    execute(folder / "model.pte", [flatten(call) for call in calls], workdir=folder)
+    torch.save([tuple(tree_leaves(call)) for call in calls], folder / "calls.pt")
+    execute(folder / "model.pte", [tree_leaves(call) for call in calls], workdir=folder)
 
 
 @pytest.mark.slow

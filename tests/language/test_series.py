@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 from etviz.comparison import hypotheses
 from etviz.comparison.exact import compare_exact
@@ -22,7 +23,6 @@ from etviz.evaluation.replay import Replay
 from etviz.evaluation.series import Series
 from etviz.evaluation.values import Value
 from etviz.graph.ir import Node
-from etviz.pipeline.lower import flatten
 from etviz.tensors.metrics import MEASURED
 from tests.language.matrix import load
 from tests.language.programs import ROOM, STEPS, calls_of, made
@@ -38,7 +38,7 @@ def replayed(shelf: Shelf, name: str) -> Replay:
 
 
 def calls(count: int) -> list[list[Any]]:
-    return [flatten(call) for call in calls_of(count)]
+    return [tree_leaves(call) for call in calls_of(count)]
 
 
 def one_by_one(evaluator: Evaluator) -> Iterator[list[Any]]:
@@ -181,7 +181,7 @@ def test_operators_without_values_run_with_other_roundings_where_their_error_is_
 
 
 def test_the_call_that_fails_is_known(shelf: Shelf) -> None:
-    given = [*calls(3), flatten((torch.tensor([[1]]), {"input_pos": torch.tensor([ROOM])})), *calls(2)]
+    given = [*calls(3), tree_leaves((torch.tensor([[1]]), {"input_pos": torch.tensor([ROOM])})), *calls(2)]
     found = Series(replayed(shelf, "custom").fresh()).run(given)
     assert len(list(itertools.islice(found, 3))) == 3
     with pytest.raises(PairingError, match=f"index {ROOM} is out of bounds"):

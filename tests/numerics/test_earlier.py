@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import torch
 from torch.export import ExportedProgram
+from torch.utils._pytree import tree_leaves
 
 import etviz
 from etviz import Inspection
 from etviz.comparison.in_lanes import InLanes
 from etviz.evaluation.earlier import FIRST, Multiples
 from etviz.pipeline.execute import execute
-from etviz.pipeline.lower import flatten, lower
+from etviz.pipeline.lower import lower
 from etviz.tensors.metrics import THRESHOLD
 from tests.language.programs import RECIPES, calls_of, model_of
 from tests.shelf import Shelf
@@ -37,7 +38,7 @@ def made(shelf: Shelf, name: str, change: Callable[[dict[str, Any]], None] | Non
         if change is not None:
             change({**program.state_dict, **program.constants})
         own = lower(program, calls[0], folder, strict=False)
-        execute(own.pte, [flatten(call) for call in calls], workdir=folder)
+        execute(own.pte, [tree_leaves(call) for call in calls], workdir=folder)
 
     return shelf.folder(f"earlier-{name}", lowered)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 import etviz
 from etviz.analysis.analysis import Analysis
@@ -24,7 +25,6 @@ from etviz.graph.ir import Graph, refs
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.load import read
 from etviz.pipeline.execute import execute
-from etviz.pipeline.lower import flatten
 from tests.programs import Executed
 from tests.zoo.judge import spoken_for
 
@@ -89,7 +89,7 @@ def _plant(program: Executed, name: str, old: bytes, values: torch.Tensor, folde
     pte.write_bytes(program.path("pte").read_bytes().replace(old, wrong.numpy().tobytes()))
     record = read_record(program.path("record"))
     write_record(replace(record, pte_checksum=checksum_of(pte)), folder / "model.etviz")
-    run = execute(pte, [flatten(program.inputs)], workdir=folder)
+    run = execute(pte, [tree_leaves(program.inputs)], workdir=folder)
     assert run.etdump is not None
     log: Any = {"etrecord": program.path("etrecord"), "debug_buffer": run.debug_buffer}
     files = ArtifactSet.open(run.etdump, pte=pte, record=folder / "model.etviz", **log)

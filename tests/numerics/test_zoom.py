@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import etviz
-from etviz.errors import ExecutionError, UsageError
+from etviz.errors import BackendRefusedError, ExecutionError, UsageError
 from etviz.graph.exposure import expose
 from etviz.pipeline.interpreters import INTERPRETERS
 from etviz.pipeline.piece_program import widest
-from etviz.pipeline.relower import BackendRefusedError, Piece, run_alone
+from etviz.pipeline.relower import Piece, run_alone
 from etviz.pipeline.worker import WORKER
 from etviz.view.payload.program_payload import build_payload
 from etviz.view.payload.tensor import build_tensor

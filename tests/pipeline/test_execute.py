@@ -18,6 +18,7 @@ import pytest
 import torch
 from executorch.runtime import Runtime, Verification
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 import etviz
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
@@ -27,7 +28,6 @@ from etviz.artifacts.program.program import read_program
 from etviz.errors import ArtifactError, ExecutionError, UsageError
 from etviz.pipeline import execute as module
 from etviz.pipeline.execute import execute
-from etviz.pipeline.lower import flatten
 from etviz.pipeline.worker import WORKER
 from tests.oracles import logged, same
 from tests.programs import Executed
@@ -49,7 +49,7 @@ def in_this_process(pte: Path, inputs: list[Any]) -> list[Any]:
 
 
 def test_logged_outputs_are_those_of_the_runtime_in_this_process(program: Executed) -> None:
-    expected = in_this_process(program.path("pte"), flatten(program.inputs))
+    expected = in_this_process(program.path("pte"), tree_leaves(program.inputs))
     found = logged(program.folder).outputs
     assert len(found) == len(expected)
     assert all(same(a, b) for a, b in zip(found, expected, strict=True))
@@ -57,7 +57,7 @@ def test_logged_outputs_are_those_of_the_runtime_in_this_process(program: Execut
 
 def test_without_a_folder_there_are_outputs_only(executed: Callable[[str], Executed]) -> None:
     program = executed("many_outputs")
-    inputs = flatten(program.inputs)
+    inputs = tree_leaves(program.inputs)
     found = execute(program.path("pte"), [inputs])
     assert (found.etdump, found.debug_buffer) == (None, None)
     expected = in_this_process(program.path("pte"), inputs)
@@ -106,7 +106,7 @@ def test_the_buffer_is_sized_from_the_program(
     executed: Callable[[str], Executed], tmp_path: Path, sizes: list[int]
 ) -> None:
     program = executed("encoder")
-    execute(program.path("pte"), [flatten(program.inputs)] * 30, workdir=tmp_path / "new" / "folder")
+    execute(program.path("pte"), [tree_leaves(program.inputs)] * 30, workdir=tmp_path / "new" / "folder")
     estimate = debug_buffer_bytes(read_program(program.path("pte")), "forward")
     assert sizes == [30 * max(estimate, 1 << 16)]
     assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == ["debug_buffer.bin", "etdump.etdp"]
@@ -122,7 +122,7 @@ def test_too_small_an_estimate_is_corrected(
     program = executed("encoder")
     monkeypatch.setattr(module, "_needs", lambda pte, method: (1 << 14, []))
     with caplog.at_level(logging.INFO, "etviz"):
-        execute(program.path("pte"), [flatten(program.inputs)], workdir=tmp_path)
+        execute(program.path("pte"), [tree_leaves(program.inputs)], workdir=tmp_path)
     assert sizes == [(1 << 14) << doublings for doublings in range(len(sizes))]
     assert len(sizes) > 1
     assert "too small" in caplog.text
@@ -135,7 +135,7 @@ def test_too_small_an_estimate_is_corrected(
 def test_too_small_a_buffer_that_was_asked_for_is_an_error(executed: Callable[[str], Executed], tmp_path: Path) -> None:
     program = executed("encoder")
     with pytest.raises(ExecutionError, match=r"too small.*debug_buffer_size=") as found:
-        execute(program.path("pte"), [flatten(program.inputs)], workdir=tmp_path, debug_buffer_size=1024)
+        execute(program.path("pte"), [tree_leaves(program.inputs)], workdir=tmp_path, debug_buffer_size=1024)
     assert found.value.exit_status == -signal.SIGABRT
     assert found.value.last_lines
     assert not list(tmp_path.iterdir())
@@ -192,7 +192,7 @@ def test_an_instruction_that_its_kernel_refuses_is_named(tmp_path: Path) -> None
 
 def test_time_limit(executed: Callable[[str], Executed], tmp_path: Path) -> None:
     program = executed("counter")
-    many = [flatten(program.inputs)] * 20_000
+    many = [tree_leaves(program.inputs)] * 20_000
     with pytest.raises(ExecutionError, match=r"0\.2 s.*timeout=") as found:
         execute(program.path("pte"), many, workdir=tmp_path, debug_buffer_size=128 << 20, timeout=0.2)
     assert found.value.exit_status is None
@@ -237,7 +237,7 @@ def test_a_crash_while_a_program_runs_keeps_what_was_there(
     def crash(done: int) -> None:
         os.kill(child[-1], how)
 
-    many = [flatten(program.inputs)] * 20_000
+    many = [tree_leaves(program.inputs)] * 20_000
     with pytest.raises(ExecutionError) as found:
         execute(program.path("pte"), many, workdir=tmp_path, debug_buffer_size=128 << 20, progress=crash)
     assert found.value.exit_status == -how
@@ -257,7 +257,7 @@ def test_interrupting_the_kernel_ends_the_run(
         if len(told) == 1:
             os.kill(os.getpid(), signal.SIGINT)
 
-    many = [flatten(program.inputs)] * 20_000
+    many = [tree_leaves(program.inputs)] * 20_000
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -311,9 +311,9 @@ def test_wrong_inputs_are_an_error(runs: list[Any], executed: Callable[[str], Ex
 def test_unknown_method(executed: Callable[[str], Executed], tmp_path: Path) -> None:
     program = executed("counter")
     with pytest.raises(UsageError, match=r"no method 'backward'.*forward"):
-        execute(program.path("pte"), [flatten(program.inputs)], workdir=tmp_path, method="backward")
+        execute(program.path("pte"), [tree_leaves(program.inputs)], workdir=tmp_path, method="backward")
     with pytest.raises(UsageError, match="forward"):
-        execute(program.path("pte"), [flatten(program.inputs)], method="backward")
+        execute(program.path("pte"), [tree_leaves(program.inputs)], method="backward")
 
 
 @pytest.mark.parametrize("options", [{"debug_buffer_size": 0}, {"debug_buffer_size": -5}, {"timeout": 0}])
@@ -322,7 +322,7 @@ def test_options_that_make_no_sense(
 ) -> None:
     program = executed("counter")
     with pytest.raises(UsageError, match=next(iter(options))):
-        execute(program.path("pte"), [flatten(program.inputs)], workdir=tmp_path, **options)
+        execute(program.path("pte"), [tree_leaves(program.inputs)], workdir=tmp_path, **options)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no program at all", b"\0" * 4096])
@@ -342,8 +342,8 @@ def test_paths_with_spaces_and_letters_of_all_kinds(executed: Callable[[str], Ex
     folder.mkdir()
     pte = folder / "模型 $HOME.pte"
     pte.write_bytes(program.path("pte").read_bytes())
-    found = execute(os.fspath(pte), [flatten(program.inputs)], workdir=folder)
-    assert same(found.outputs[0][0], in_this_process(pte, flatten(program.inputs))[0])
+    found = execute(os.fspath(pte), [tree_leaves(program.inputs)], workdir=folder)
+    assert same(found.outputs[0][0], in_this_process(pte, tree_leaves(program.inputs))[0])
 
 
 def test_a_call_that_fails_is_named_with_its_operator() -> None:

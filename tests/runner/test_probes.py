@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 from typer.testing import CliRunner
 
 import etviz
@@ -22,7 +23,6 @@ from etviz.artifacts.program.raw_values import write_inputs
 from etviz.cli.app import app
 from etviz.errors import ArtifactError, EtvizError, UsageError
 from etviz.pipeline.execute import execute
-from etviz.pipeline.lower import flatten
 from etviz.pipeline.probe_program import Probe, parse_size
 from tests.cpp_runner import CppRunner
 from tests.programs import Executed
@@ -33,7 +33,7 @@ BUDGETS = {"plain_cnn": "4KB", "residual_cnn": "3KB", "digits_int8": "5KB", "man
 def _run_here(probes: list[Probe], inputs: Any) -> dict[str, Any]:
     """Outputs by name, from Python."""
     paths = {"model": probes[0].model} | {probe.name: probe.path for probe in probes}
-    return {name: execute(path, [flatten(inputs)]).outputs for name, path in paths.items()}
+    return {name: execute(path, [tree_leaves(inputs)]).outputs for name, path in paths.items()}
 
 
 def _same_values(found: etviz.Inspection, expected: etviz.Inspection) -> None:
@@ -57,7 +57,7 @@ def test_release_build_gives_the_values_that_a_debug_buffer_gives(
     budget = parse_size(BUDGETS[name])
     assert all(probe.nbytes <= budget + 128 or len(probe.values) == 1 for probe in probes)
     assert len(probes) > 1 or name == "many_outputs"
-    files = ",".join(write_inputs(tmp_path, flatten(made.inputs), read_program(made.path("pte")).method()))
+    files = ",".join(write_inputs(tmp_path, tree_leaves(made.inputs), read_program(made.path("pte")).method()))
     outputs = tmp_path / "outputs"
     outputs.mkdir()
     for label, path in ({"model": made.path("pte")} | {probe.name: probe.path for probe in probes}).items():
@@ -86,7 +86,7 @@ def test_values_inside_of_delegates(executed: Callable[[str], Executed], release
     probes = etviz.probe(tmp_path, budget="3KB", inside=[call])
     outputs = tmp_path / "outputs"
     outputs.mkdir()
-    files = ",".join(write_inputs(tmp_path, flatten(made.inputs), read_program(made.path("pte")).method()))
+    files = ",".join(write_inputs(tmp_path, tree_leaves(made.inputs), read_program(made.path("pte")).method()))
     for label, path in ({"model": probes[0].model} | {probe.name: probe.path for probe in probes}).items():
         release_runner(outputs, "--model", path, "--inputs", files, "--outputs", label)
     found = etviz.load(outputs=outputs, record=tmp_path / "model.etviz", etrecord=tmp_path / "etrecord.bin")
@@ -308,7 +308,7 @@ def test_the_output_of_a_folder_is_compared(executed: Callable[[str], Executed],
 
 def test_final_outputs_alone_give_the_verdict(executed: Callable[[str], Executed]):
     made = executed("residual_cnn")
-    output = execute(made.path("pte"), [flatten(made.inputs)]).outputs[0]
+    output = execute(made.path("pte"), [tree_leaves(made.inputs)]).outputs[0]
     whole: dict[str, Any] = {"record": made.path("record"), "etrecord": made.path("etrecord"), "inputs": made.inputs}
     edge: dict[str, Any] = {"etrecord": made.path("etrecord"), "inputs": made.inputs}
     for given in (whole, edge, edge | {"pte": made.path("pte"), "record": None}):
@@ -337,7 +337,7 @@ def test_commands(executed: Callable[[str], Executed], tmp_path: Path):
     outputs = tmp_path / "outputs"
     outputs.mkdir()
     for item in [{"name": "model", "path": str(made.path("pte"))}, *told]:
-        for at, value in enumerate(execute(item["path"], [flatten(made.inputs)]).outputs[0]):
+        for at, value in enumerate(execute(item["path"], [tree_leaves(made.inputs)]).outputs[0]):
             (outputs / f"{item['name']}-{at}.bin").write_bytes(value.contiguous().numpy().tobytes())
     (outputs / FILE).write_bytes((tmp_path / "probes" / FILE).read_bytes())
     ended = CliRunner().invoke(app, ["load-outputs", str(outputs), "--record", str(tmp_path), "--json"])
@@ -360,7 +360,7 @@ def test_the_printed_command_works(with_record: bool, executed: Callable[[str], 
     ended = CliRunner().invoke(app, ["probe", str(source), "-o", str(probes)])
     assert ended.exit_code == 0, ended.output
     for item in (made.path("pte"), *probes.glob("probe-*.pte")):
-        for at, value in enumerate(execute(item, [flatten(made.inputs)]).outputs[0]):
+        for at, value in enumerate(execute(item, [tree_leaves(made.inputs)]).outputs[0]):
             value.contiguous().numpy().tofile(outputs / f"{item.stem}-{at}.bin")
     if not with_record:
         assert "with a copy of probes.json" in ended.stderr

@@ -27,13 +27,14 @@ from executorch.extension.pybindings.portable_lib import (
     _load_bundled_program_from_buffer,
 )
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 import etviz
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.program.raw_values import read_tensor, write_inputs
 from etviz.errors import ArtifactError, ExecutionError, UsageError
 from etviz.pipeline.execute import execute
-from etviz.pipeline.lower import flatten, save
+from etviz.pipeline.lower import save
 from tests.cpp_runner import CppRunner
 from tests.programs import Executed
 
@@ -46,7 +47,7 @@ def test_values_are_those_of_a_run_from_python(
 ):
     made = executed(name)
     method = read_program(made.path("pte")).method()
-    files = write_inputs(tmp_path, flatten(made.inputs), method)
+    files = write_inputs(tmp_path, tree_leaves(made.inputs), method)
     runner(tmp_path, "--model", made.path("pte"), "--inputs", ",".join(files), "--dump-intermediate-outputs")
     found = made.load(etdump=tmp_path / "etdump.etdp", debug_buffer=tmp_path / "debug_output.bin")
     expected = made.inspection
@@ -62,7 +63,7 @@ def test_buffer_in_memory_holds_what_the_file_holds(
     executed: Callable[[str], Executed], runner: CppRunner, tmp_path: Path
 ):
     made = executed("residual_cnn")
-    files = write_inputs(tmp_path, flatten(made.inputs))
+    files = write_inputs(tmp_path, tree_leaves(made.inputs))
     common = ("--model", made.path("pte"), "--inputs", files[0], "--dump-intermediate-outputs")
     for name, more in {"file": (), "memory": ("--debug-buffer-size", "100000")}.items():
         runner(tmp_path, *common, "--etdump", f"{name}.etdp", "--debug-output", f"{name}.bin", *more)
@@ -76,7 +77,7 @@ def test_outputs_only(
     executed: Callable[[str], Executed], runner: CppRunner, release_runner: CppRunner, tmp_path: Path
 ):
     made = executed("residual_cnn")
-    files = write_inputs(tmp_path, flatten(made.inputs))
+    files = write_inputs(tmp_path, tree_leaves(made.inputs))
     common = ("--model", made.path("pte"), "--inputs", files[0])
     runner(tmp_path, *common, "--dump-program-outputs", "--outputs", "traced")
     release_runner(tmp_path, *common, "--outputs", "plain")

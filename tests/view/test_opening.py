@@ -12,9 +12,8 @@ import pytest
 import etviz
 from etviz.analysis import zooms
 from etviz.analysis.analysis import Analysis
-from etviz.errors import EtvizError
+from etviz.errors import BackendRefusedError, EtvizError
 from etviz.explain.zoom import zoom
-from etviz.pipeline.relower import BackendRefusedError
 from etviz.view.payload.program_payload import build_payload
 from tests.programs import Executed
 

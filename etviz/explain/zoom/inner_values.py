@@ -28,8 +28,9 @@ from etviz.graph.ir import Graph, Node, Ref
 from etviz.graph.quantize_ops import conversion
 from etviz.graph.uses import Uses, item_of, operators
 from etviz.pipeline.interpreters import interpreter_of
-from etviz.pipeline.relower import AloneRun, Piece, run_alone, same_bits
+from etviz.pipeline.relower import AloneRun, Piece, run_alone
 from etviz.tensors.custom_metrics import CustomMetrics
+from etviz.tensors.digest import same_bits
 from etviz.tensors.sums import sums_of
 from etviz.upstream.executorch import runs_here
 

@@ -13,7 +13,8 @@ from safetensors.torch import save_file
 
 from etviz.artifacts.files import whole_folder
 from etviz.errors import UsageError
-from etviz.pipeline.relower import own_copy, run_alone, same_bits
+from etviz.pipeline.relower import own_copy, run_alone
+from etviz.tensors.digest import same_bits
 from etviz.text import markdown
 
 if TYPE_CHECKING:

@@ -30,8 +30,9 @@ from etviz.graph.ir import Graph, Node
 from etviz.graph.labels import short_operator
 from etviz.graph.uses import operators
 from etviz.pipeline.interpreters import emulated_by
-from etviz.pipeline.relower import Piece, alterations, same_bits
+from etviz.pipeline.relower import Piece, alterations
 from etviz.tensors.custom_metrics import CustomMetrics
+from etviz.tensors.digest import same_bits
 from etviz.tensors.fingerprints import Fingerprint
 from etviz.tensors.metrics import MEASURED, UNKNOWN, Noise
 

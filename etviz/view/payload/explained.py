@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from etviz.errors import EtvizError
-from etviz.explain.quantization.delegates import not_counted
 from etviz.view.payload.columns import Column
 
 if TYPE_CHECKING:
@@ -119,6 +118,8 @@ def quantized_rows(analysis: Analysis) -> tuple[Mapping[int, RowSplit], str]:
 
 
 def add_quantization(analysis: Analysis, rows: pd.DataFrame) -> list[str]:
+    from etviz.explain.quantization.delegates import not_counted
+
     known, problem = quantized_rows(analysis)
     if known:
         for column in QUANTIZATION_COLUMNS:

@@ -13,7 +13,6 @@ from etviz.analysis.summary import Summary
 from etviz.comparison.gap import COMPARED
 from etviz.errors import UsageError
 from etviz.view.pages.html_tables import html_table
-from etviz.view.pages.report_page import embedded_html
 from etviz.view.payload.beside import Beside
 from etviz.view.payload.program_payload import build_payload, column_names
 from etviz.view.payload.wire import Answer
@@ -104,6 +103,8 @@ class ViewState(traitlets.HasTraits):
         return html_table(self.analysis)
 
     def embedded_html(self) -> str:
+        from etviz.view.pages.report_page import embedded_html
+
         return embedded_html(self.analysis, self.height)
 
     @property
