@@ -108,7 +108,7 @@ def test_what_was_attributed_before_a_zoom_is_not_attributed_again(
         nonlocal count
         count += 1
 
-    monkeypatch.setattr("etviz.analysis.attribution.attribute", attribute)
+    monkeypatch.setattr("etviz.explain.attribution.shares.attribute", attribute)
     inspection.look_inside()
     pd.testing.assert_frame_equal(inspection.attribution(), before)
     assert count == 0
