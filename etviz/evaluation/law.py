@@ -35,7 +35,7 @@ from etviz.graph.draws import draws
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.quantize_ops import chooses_grid, is_quantize
 from etviz.graph.uses import only_moves
-from etviz.native import errors_of_sums
+from etviz.native import Elements, errors_of_sums, powers, sizes_of_function, sizes_of_inexact
 from etviz.tensors.blocks import BLOCK
 from etviz.tensors.metrics import BY_LAW, EPS, FALSE_ALARMS, NO_NOISE, THRESHOLD, Noise
 
@@ -201,9 +201,8 @@ def in_order(terms: torch.Tensor, unit: float = EPS["float32"]) -> torch.Tensor:
     count = terms.shape[-1]
     if not count:
         return terms.new_zeros(terms.shape[:-1])
-    squares, total = terms.square().sum(-1), terms.sum(-1)
     of_squares, of_total = _in_pairs(count)
-    repeated, drift = _errors_of_sums(terms, min(unit, EPS["float32"])).unbind(-1)
+    repeated, drift, total, squares = _errors_of_sums(terms, min(unit, EPS["float32"])).unbind(-1)
     standing = repeated / 3 + of_squares * squares + of_total * total.square()
     size = torch.maximum(sum_size(count, squares, total), standing)
     return torch.maximum(size, (drift * 2 / unit).square())
@@ -223,19 +222,17 @@ def _on_grids(terms: torch.Tensor, unit: float) -> torch.Tensor:
 
 
 def _errors_of_sums(terms: torch.Tensor, unit: float = 0.0) -> torch.Tensor:
-    """Sum of the squared errors of each row, those of equal terms joined; and the drift, the sum of `_on_grids`.
+    """Sum of the squared errors of each row, those of equal terms joined; the drift, the sum of `_on_grids`; two sums.
 
-    The errors are the terms, or with a `unit` the partial sums of equal exponent. A hash with four times as many
-    places as terms joins them, so chance adds at most a quarter of the square.
+    These are of the terms and of their squares. The errors are the terms, or with a `unit` the partial sums of equal
+    exponent. A hash with four times as many places as terms joins them, so chance adds at most a quarter of the square.
     """
     count, terms = terms.shape[-1], terms.contiguous()
     if has_further_axis(terms):
         return in_memory(functools.partial(_errors_of_sums, unit=unit), terms)
     bits = max(2, (4 * count - 1).bit_length())
-    found = terms.new_empty((*terms.shape[:-1], 2))
-    if bool(torch.isfinite(terms.sum())) and errors_of_sums(
-        terms.data_ptr(), found.numel() // 2, count, bits, unit, found.data_ptr()
-    ):
+    found = terms.new_empty((*terms.shape[:-1], 4))
+    if errors_of_sums(terms.data_ptr(), found.numel() // 4, count, bits, unit, found.data_ptr()):
         return found
     errors, keys = terms, terms.view(torch.int64)
     if unit:
@@ -243,7 +240,8 @@ def _errors_of_sums(terms: torch.Tensor, unit: float = 0.0) -> torch.Tensor:
         keys, errors = keys ^ torch.frexp(errors).exponent, errors.abs() * (terms != 0)
     places = (keys * _SPREAD >> (64 - bits)) & ((1 << bits) - 1)
     squares = errors.new_zeros((*errors.shape[:-1], 1 << bits)).scatter_add_(-1, places, errors).square().sum(-1)
-    return torch.stack([squares, _on_grids(terms, unit).sum(-1) if unit else torch.zeros_like(squares)], -1)
+    drift = _on_grids(terms, unit).sum(-1) if unit else torch.zeros_like(squares)
+    return torch.stack([squares, drift, terms.sum(-1), terms.square().sum(-1)], -1)
 
 
 def _squared(deviations: torch.Tensor, unit: float) -> torch.Tensor:
@@ -311,7 +309,8 @@ def _running(args: Sequence[Any], values: Sequence[Any], call: Call, target: str
 def _product_of(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
     """A rounding for each factor, or what the reference is off: factors near 1 repeat their errors in 16 bits."""
     plain = values[0].double().abs() * math.sqrt(_share(args[0].numel(), values))
-    return _with_own([plain], flat_values(call(target, [_doubled(item) for item in args], {})), values)
+    exact = flat_values(call(target, [_doubled(item) for item in args], {}))
+    return _with_own([plain], exact, [_doubled(value) for value in values], values)
 
 
 def _variance(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
@@ -709,50 +708,94 @@ def _of_block(
         getattr(a, "shape", None) != getattr(b, "shape", None) for a, b in zip(exact, values, strict=True)
     ):
         return plain
+    found = [_doubled(result) for result in values]
     rounding = [size is not None and b.dtype != torch.float64 for b, size in zip(values, plain, strict=True)]
-    rounded = [_differ(a, b) for a, b, rounds in zip(exact, values, rounding, strict=True) if rounds]
+    rounded = [_differ(a, b) for a, b, rounds in zip(exact, found, rounding, strict=True) if rounds]
     if rounded and not inexact and not any(map(_is_true, rounded)):
         return [None] * len(values)
     name = target.partition(".")[2].partition(".")[0]
     if name in _ARITHMETIC:
         each = zip(plain, exact, values, rounding, strict=True)
-        plain = [size.mul_(a != b) if size is not None and rounds else size for size, a, b, rounds in each]
-        return _with_own(plain, exact, values) if name in _STEPPED or "_mode" in target else plain
-    if name == "gelu" and plain[0] is not None:
-        of_erf = exact[0] - (wide[0] if wide else named["self"]) / 2
-        of_erf *= min(1.0, EPS["float32"] / _unit(values[0]))
-        plain[0] = torch.hypot(plain[0], of_erf.to(plain[0].dtype))
+        plain = [_inexact(size, a, b) if size is not None and rounds else size for size, a, b, rounds in each]
+        return _with_own(plain, exact, found, values) if name in _STEPPED or "_mode" in target else plain
+    moved: list[list[Any]] = []
     places: list[tuple[Any, Any]] = [*((wide, at) for at in range(len(wide))), *((named, name) for name in named)]
     for given, at in places:
         operand = given[at]
         if half_ulp(operand) is None and not (isinstance(operand, float) and float(torch.tensor(operand)) != operand):
             continue
         given[at] = operand * (1 + _PART)
-        moved = flat_values(call(target, wide, named))
+        moved.append(flat_values(call(target, wide, named)))
         given[at] = operand
-        for place, (a, b) in enumerate(zip(moved, exact, strict=True)):
-            size = plain[place]
-            if size is not None and a.shape == b.shape:
-                change = ((a - b).abs() / _PART).to(size.dtype)
-                plain[place] = torch.hypot(size, torch.nan_to_num(change, 0.0, 0.0, 0.0))
+    operand = (wide[0] if wide else named["self"]) if name == "gelu" else None
+    each = [
+        _of_function(size, value, a, b, [others[at] for others in moved], operand) if size is not None else None
+        for at, (size, value, a, b) in enumerate(zip(plain, values, exact, found, strict=True))
+    ]
     rounds = functools.reduce(torch.logical_or, rounded, torch.tensor(inexact or not rounded))
-    return [size * rounds if size is not None else None for size in _with_own(plain, exact, values)]
+    return [size * rounds if size is not None else None for size in each] if has_further_axis(rounds) else each
 
 
-def _with_own(each: Sizes, exact: Sequence[Any], values: Sequence[Any]) -> Sizes:
+def _inexact(size: torch.Tensor, exact: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The size of the results that are not exact, else 0."""
+    if _can_compile(value, exact):
+        found = torch.empty_like(value)
+        if sizes_of_inexact(value.data_ptr(), exact.data_ptr(), value.numel(), found.data_ptr()):
+            return found
+    return torch.where(exact != value, size, 0.0)
+
+
+def _of_function(
+    size: torch.Tensor, value: Any, exact: Any, found: Any, moved: Sequence[Any], operand: torch.Tensor | None
+) -> torch.Tensor:
+    """S of the results of a function, from those in float64, also for each argument moved by `_PART`.
+
+    With the `operand` of a GELU, the error of its error function is added.
+    """
+    moved, half = [other for other in moved if other.shape == exact.shape], half_ulp(value) or 1.0
+    given = [exact, *moved, *([operand] if operand is not None else [])]
+    if _can_compile(value, *given):
+        of_all, others = torch.empty_like(value), [other.data_ptr() for other in moved]
+        x = operand.data_ptr() if operand is not None else 0
+        pointers = value.data_ptr(), exact.data_ptr(), others, x
+        if sizes_of_function(*pointers, _PART, half, value.numel(), of_all.data_ptr()):
+            return of_all
+    squares = found.abs().square()
+    if operand is not None:
+        of_erf = (exact - operand / 2) * min(1.0, EPS["float32"] / _unit(value))
+        squares = squares + of_erf.square()
+    for other in moved:
+        squares = squares + _where_finite((other - exact) / _PART).square()
+    return torch.maximum(squares.sqrt(), _where_finite(exact - found) / half).to(size.dtype)
+
+
+def _can_compile(value: torch.Tensor, *others: torch.Tensor) -> bool:
+    """True for float32 values beside others in float64 that lie in memory alike."""
+    return (
+        value.dtype == torch.float32
+        and all(tensor.is_contiguous() and not has_further_axis(tensor) for tensor in (value, *others))
+        and all(other.dtype == torch.float64 and other.shape == value.shape for other in others)
+    )
+
+
+def _where_finite(difference: torch.Tensor) -> torch.Tensor:
+    """Its size, 0 where it is not finite."""
+    return torch.nan_to_num(difference.abs(), 0.0, 0.0, 0.0)
+
+
+def _with_own(each: Sizes, exact: Sequence[Any], found: Sequence[Any], values: Sequence[Any]) -> Sizes:
     larger = list(each)
-    for place, (size, a, b) in enumerate(zip(each, exact, values, strict=True)):
-        half = half_ulp(b)
+    for place, (size, a, b, value) in enumerate(zip(each, exact, found, values, strict=True)):
+        half = half_ulp(value)
         if size is not None and half:
-            error = ((a - b).abs() / half).to(size.dtype)
-            larger[place] = torch.maximum(size, torch.nan_to_num(error, 0.0, 0.0, 0.0))
+            larger[place] = torch.maximum(size, (_where_finite(a - b) / half).to(size.dtype))
     return larger
 
 
 def _differ(exact: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     if has_further_axis(exact) or has_further_axis(value):
         return (exact != value).any()
-    return torch.tensor(not torch.equal(_doubled(exact), _doubled(value)))  # most often the first ones tell
+    return torch.tensor(not torch.equal(exact, value))  # most often the first ones tell
 
 
 def _is_true(value: torch.Tensor) -> bool:
@@ -852,18 +895,28 @@ def by_law(value: Any, size: torch.Tensor | None, together: int = 1) -> Noise:
         return NO_NOISE
     if value.numel() == size.numel() == 1:
         return Noise((half_ulp(value) or 1.0) * math.sqrt(float(size) ** 2) * allowance(1.0), BY_LAW)
-    squares = size.double().square().expand(value.shape)
-    rms = (half_ulp(value) or 1.0) * math.sqrt(float(squares.mean(dtype=torch.float64)))
-    return Noise(rms * allowance(_independent(value, squares) / together), BY_LAW)
+    total, independent_squares = _squares_of(size, value.numel())
+    rms = (half_ulp(value) or 1.0) * math.sqrt(total / max(size.numel(), 1))
+    return Noise(rms * allowance(_independent(value, size, independent_squares) / together), BY_LAW)
 
 
-def _independent(value: torch.Tensor, squares: torch.Tensor) -> float:
+def _squares_of(size: torch.Tensor, count: int) -> tuple[float, float]:
+    """The sum of the squares of a size, and as how many equal ones the squares of its `count` elements count."""
+    size = size.contiguous()
+    known = powers(Elements(size.data_ptr(), str(size.dtype).removeprefix("torch.")), size.numel())
+    if known is not None and 1e-50 < known.largest < 1e50:  # else the fourth powers leave float64's range
+        return known.squares, known.squares**2 / known.fourths * (count / size.numel())
+    squares = size.double().square()
+    return float(squares.sum()), independent(squares.expand(count // max(1, size.numel()), *size.shape))
+
+
+def _independent(value: torch.Tensor, size: torch.Tensor, plain: float) -> float:
     """As `independent`; equal results of equal size count as one, since equal inputs make them, and so equal errors."""
     # The first elements of a large value are looked at, then all if these are few different ones.
-    plain = independent(squares)
-    values, sizes = (value.abs() if value.is_complex() else value).reshape(-1), squares.reshape(-1)
+    values = (value.abs() if value.is_complex() else value).reshape(-1)
+    sizes = size.expand(value.shape).reshape(-1)
     for count in (_FIRST, None):
-        part = sizes[:count].double()
+        part = sizes[:count].double().square()
         keys = values[:count].double() + part * math.pi
         ordered = np.sort(keys.detach().numpy())
         if (ordered[1:] > ordered[:-1]).all():

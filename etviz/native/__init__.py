@@ -56,6 +56,13 @@ class Bins(ctypes.Structure):
     )
 
 
+class Powers(NamedTuple):
+    squares: float
+    fourths: float
+    largest: float
+    """Largest absolute element."""
+
+
 class Elements(NamedTuple):
     address: int
     dtype: str
@@ -78,10 +85,14 @@ def _library() -> ctypes.CDLL | None:
         library.etviz_sums_f32.argtypes = [pointer, pointer, size, real, real, ctypes.POINTER(PairSums)]
         library.etviz_squares_f32.argtypes = [pointer, pointer, size, pointer]
         library.etviz_sums_f32.restype = library.etviz_squares_f32.restype = ctypes.c_int
+        library.etviz_powers.argtypes, library.etviz_powers.restype = [pointer, kind, size, pointer], None
         library.etviz_describe.argtypes = [*pair, ctypes.POINTER(Series), pointer]
         library.etviz_count.argtypes = [*pair, ctypes.POINTER(Series), ctypes.POINTER(Bins)]
         library.etviz_describe.restype = library.etviz_count.restype = None
         library.etviz_errors_of_sums.argtypes = [pointer, size, size, kind, real, pointer]
+        library.etviz_sizes.argtypes = [pointer, pointer, pointer, kind, pointer, real, real, size, pointer]
+        library.etviz_inexact.argtypes = [pointer, pointer, size, pointer]
+        library.etviz_sizes.restype, library.etviz_inexact.restype = kind, None
         library.etviz_to_grid.argtypes = [pointer, pointer, size, pointer, pointer, kind]
         library.etviz_from_grid.argtypes = [pointer, size, kind, ctypes.c_float, ctypes.c_float, pointer]
         library.etviz_errors_of_sums.restype = ctypes.c_int
@@ -124,6 +135,15 @@ def pair_squares(reference: int, runtime: int, count: int) -> tuple[float, float
     return (sums[0], sums[1]) if finite else None
 
 
+def powers(elements: Elements, count: int) -> Powers | None:
+    """Sums of the powers of finite float32 or float64 elements; None without a compiled pass."""
+    library, sums = _library(), (ctypes.c_double * 3)()
+    if library is None:
+        return None
+    library.etviz_powers(elements.address, {"float32": 4, "float64": 8}[elements.dtype], count, sums)
+    return Powers(sums[0], sums[1], sums[2] ** 0.5)
+
+
 def describe(reference: Elements, runtime: Elements, count: int, series: Any, classes: int) -> bool:
     """Add `count` pairs to the series of reference, runtime and error; False without a compiled pass.
 
@@ -145,12 +165,31 @@ def count(reference: Elements, runtime: Elements, number: int, series: Any, bins
 
 
 def errors_of_sums(terms: int, rows: int, count: int, bits: int, unit: float, out: int) -> bool:
-    """Write two numbers of `etviz.evaluation.law` for each of the finite float64 `rows` of `count` terms.
+    """Write four numbers of `etviz.evaluation.law` for each of the float64 `rows` of `count` terms.
 
-    False if that can't be.
+    False if a square is not finite, or without a pass.
     """
     library = _library()
     return library is not None and bool(library.etviz_errors_of_sums(terms, rows, count, bits, unit, out))
+
+
+def sizes_of_function(
+    values: int, exact: int, moved: Sequence[int], operand: int, part: float, half: float, count: int, out: int
+) -> bool:
+    """Write `etviz.evaluation.law`'s sizes of float32 `values`; False if a number is not finite, or without a pass."""
+    library, others = _library(), (ctypes.c_void_p * len(moved))(*moved)
+    return library is not None and bool(
+        library.etviz_sizes(values, exact, others, len(moved), operand or None, part, half, count, out)
+    )
+
+
+def sizes_of_inexact(values: int, exact: int, count: int, out: int) -> bool:
+    """Write the absolute values of those that are not `exact`, 0 for others; False without a pass."""
+    library = _library()
+    if library is None:
+        return False
+    library.etviz_inexact(values, exact, count, out)
+    return True
 
 
 def to_grid(x: int, moves: int, count: int, grid: Sequence[float], out: int, dtype: str) -> bool:

@@ -1,8 +1,6 @@
 /* Errors of sums: those of equal keys are added before they are squared, since equal terms repeat an error. */
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "targets.h"
 
@@ -28,14 +26,16 @@ static inline double power(int64_t e) {
     return x;
 }
 
-/* For each row of `count` terms two numbers. The first is the sum over groups of (sum of errors)², in a hash of 2^bits
+/* For each row of `count` terms four numbers. The first is the sum over groups of (sum of errors)², in a hash of 2^bits
  * places. With a `unit` an error is the size of the sum up to a term other than 0, and terms that are equal while the sum
  * keeps its exponent are a group; else an error is the term, and equal ones are a group. The second is what the terms
- * change together, if each is rounded to the spacing `unit` of numbers at that sum. Returns 0 without memory. */
+ * change together, if each is rounded to the spacing `unit` of numbers at that sum. The others are the sums of the terms
+ * and of their squares. Returns 0 without memory, or if a square is not finite. */
 EACH_TARGET
 static int errors_of_sums(const double *terms, int64_t rows, int64_t count, int bits, double unit, double *out) {
     int64_t places = (int64_t)1 << bits;
     double *table = malloc((size_t)places * sizeof *table);
+    int bad = 0;
     if (!table) return 0;
     for (int64_t row = 0; row < rows; row++, terms += count) {
         memset(table, 0, (size_t)places * sizeof *table);
@@ -56,13 +56,14 @@ static int errors_of_sums(const double *terms, int64_t rows, int64_t count, int 
             }
             table[key * SPREAD >> (64 - bits)] += error;
         }
-        double found = 0;
+        double found = 0, total = 0, squares = 0;
         for (int64_t i = 0; i < places; i++) found += table[i] * table[i];
-        out[2 * row] = found;
-        out[2 * row + 1] = drift;
+        for (int64_t i = 0; i < count; i++) total += terms[i], squares += terms[i] * terms[i];
+        bad |= is_infinite(squares);
+        memcpy(out + 4 * row, (double[]){found, drift, total, squares}, 4 * sizeof *out);
     }
     free(table);
-    return 1;
+    return !bad;
 }
 
 EXPORTED int etviz_errors_of_sums(const double *terms, int64_t rows, int64_t count, int bits, double unit, double *out) {
@@ -70,6 +71,6 @@ EXPORTED int etviz_errors_of_sums(const double *terms, int64_t rows, int64_t cou
     int bad = 0;
 #pragma omp parallel for num_threads(etviz_threads()) if (rows * count >= MANY) reduction(| : bad)
     for (int64_t row = 0; row < rows; row += part)
-        bad |= !errors_of_sums(terms + row * count, rows - row < part ? rows - row : part, count, bits, unit, out + 2 * row);
+        bad |= !errors_of_sums(terms + row * count, rows - row < part ? rows - row : part, count, bits, unit, out + 4 * row);
     return !bad;
 }

@@ -1012,6 +1012,28 @@ def test_the_compiled_sum_of_repeated_errors_is_torchs(shape: tuple[int, int], m
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=0.0)
 
 
+@pytest.mark.parametrize("special", [None, math.nan, math.inf, 1e30])
+@pytest.mark.parametrize("target", ["gelu.default", "sigmoid.default", "atan2.default", "add.Tensor", "div.Tensor"])
+def test_compiled_sizes_of_functions_are_torchs(
+    target: str, special: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = [3 * normal(37, 1500), normal(37, 1500, seed=1)][: 1 if target[0] in "gs" else 2]
+    args[0][0, :2] = torch.tensor([0.0, 0.0 if special is None else special])
+    node = Node("node", f"aten.{target}", tuple(args), {})
+    evaluator = Evaluator(Graph("forward"), {})
+    value = evaluator.operator(evaluator.graph, node, args, {})
+
+    def both() -> tuple[Any, Noise]:
+        size = sizes(node, args, {}, value, evaluator.limits.call)[0]
+        return size, noise_of(evaluator.limits.call, node, args, {}, value)[0]
+
+    (compiled, noise), _ = both(), monkeypatch.setattr("etviz.native._library", lambda: None)
+    size, expected = both()
+    torch.testing.assert_close(compiled, size, rtol=0.0, atol=0.0)
+    assert noise == pytest.approx(expected, rel=1e-12)
+    assert 0 < rms(size) < math.inf
+
+
 @pytest.mark.parametrize("size", [8, 1 << 17])
 def test_a_copy_into_a_state_rounds_nothing(size: int) -> None:
     state, given = normal(size), Ref("given")

@@ -107,6 +107,7 @@ def test_compiled_passes_give_the_same_bits_with_any_number_of_threads(count: in
             grid,
             integers.sum(),
             in_order(runtime[:40_000].reshape(100, -1).double()).tolist(),
+            native.powers(native.Elements(runtime.data_ptr(), "float32"), count),
         ]
 
     with_two = passes()
