@@ -31,6 +31,12 @@ class PairSums(ctypes.Structure):
     )
 
 
+class Differences(ctypes.Structure):
+    """Sums of squares of differences and of what they are from, and the largest absolute difference."""
+
+    _fields_ = (("squares", ctypes.c_double), ("of_base", ctypes.c_double), ("largest", ctypes.c_double))
+
+
 class Series(ctypes.Structure):
     """Sums over finite elements; `zeros` counts all."""
 
@@ -93,6 +99,9 @@ def _library() -> ctypes.CDLL | None:
         library.etviz_sizes.argtypes = [pointer, pointer, pointer, kind, pointer, real, real, size, pointer]
         library.etviz_inexact.argtypes = [pointer, pointer, size, pointer]
         library.etviz_sizes.restype, library.etviz_inexact.restype = kind, None
+        library.etviz_narrow.argtypes = [pointer, pointer, size, pointer, ctypes.POINTER(Differences)]
+        library.etviz_dot.argtypes, library.etviz_dot.restype = [pointer, pointer, size], real
+        library.etviz_narrow.restype = kind
         library.etviz_to_grid.argtypes = [pointer, pointer, size, pointer, pointer, kind]
         library.etviz_from_grid.argtypes = [pointer, size, kind, ctypes.c_float, ctypes.c_float, pointer]
         library.etviz_errors_of_sums.restype = ctypes.c_int
@@ -190,6 +199,22 @@ def sizes_of_inexact(values: int, exact: int, count: int, out: int) -> bool:
         return False
     library.etviz_inexact(values, exact, count, out)
     return True
+
+
+def narrow(x: int, base: int, count: int, out: int) -> Differences | None:
+    """Write the float64 `x` less its `base`, where there is one, as float32 to `out`, where it is not 0.
+
+    None if a square is not finite, or without a pass.
+    """
+    library, found = _library(), Differences()
+    done = library is not None and library.etviz_narrow(x, base or None, count, out or None, ctypes.byref(found))
+    return found if done else None
+
+
+def dot(x: int, y: int, count: int) -> float | None:
+    """The sum of products of float64 `x` and float32 `y`, not finite if an element is not; None without a pass."""
+    library = _library()
+    return library.etviz_dot(x, y, count) if library is not None else None
 
 
 def to_grid(x: int, moves: int, count: int, grid: Sequence[float], out: int, dtype: str) -> bool:

@@ -27,7 +27,7 @@ from etviz.explain.attribution.wide_constants import WideConstants, widen
 from etviz.graph.ir import LOOPS, Graph, Meta, Node, Ref, Tag, map_arg
 from etviz.graph.loops import body_of
 from etviz.graph.quantize_ops import LINEAR, QUANTIZE, GridArguments, conversion, granularity, grid_arguments
-from etviz.tensors.finite import largest_of
+from etviz.tensors.finite import narrowed
 
 After = Callable[[Node, Any], Any]
 _HALF_TO_FLOAT: Final = {"aten._softmax.default", "aten._log_softmax.default"}
@@ -156,7 +156,7 @@ class Float64(GraphInterpreter):
             same = all(
                 a is b or _equal(a, b) for at, (a, b) in enumerate(zip(first, operands, strict=True)) if at != operand
             )
-            short = _short(operands[operand] - first[operand].detach()) if same and narrow is not None else None
+            short = _short(operands[operand], first[operand]) if same and narrow is not None else None
             if short is None or narrow is None or operands[operand].shape != first[operand].shape:
                 values.append(self._value(graph, node, lane))
                 continue
@@ -314,12 +314,14 @@ def _equal(a: Any, b: Any) -> bool:
     return isinstance(a, (int, float, str, list, tuple)) and type(a) is type(b) and a == b
 
 
-def _short(value: torch.Tensor) -> tuple[torch.Tensor, float] | None:
-    largest = largest_of(value)
-    if not math.isfinite(largest):
+def _short(value: torch.Tensor, base: torch.Tensor | None = None) -> tuple[torch.Tensor, float] | None:
+    found = narrowed(value, base)
+    if not math.isfinite(found.largest):
         return None
-    factor = 1.0 if not largest or 1e-15 < largest < 1e15 else largest
-    return (value if factor == 1.0 else value / factor).float(), factor if largest else 0.0
+    if found.value is not None and (not found.largest or 1e-15 < found.largest < 1e15):
+        return found.value, 1.0 if found.largest else 0.0
+    difference = value if base is None else value - base
+    return (difference / found.largest).float(), found.largest
 
 
 def _moved(

@@ -29,7 +29,7 @@ from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node, Ref, refs
 from etviz.graph.loops import body_of
 from etviz.graph.uses import item_of, only_moves
 from etviz.tensors.blocks import equal
-from etviz.tensors.finite import has_nonfinite, largest_of
+from etviz.tensors.finite import dot, has_nonfinite, narrowed
 
 NEAR: Final = 1e-4
 """Threshold of the relative L2 distance of runtime and reference for derivatives at the halfway point."""
@@ -103,29 +103,32 @@ class Contribution:
             self.size = float(where.double().mean()) if where.numel() else 0.0
             self.replacement = (where, runtime) if self.size else None
             return
-        difference = runtime - local
-        largest = largest_of(difference)
-        if not math.isfinite(largest):
+        found = narrowed(runtime, local)
+        if found.largest == 0.0:
+            return
+        if not math.isfinite(found.largest):
+            difference = runtime - local
             finite = torch.isfinite(difference)
             same = (runtime == local) | (runtime.isnan() & local.isnan())
             self.excluded += int((~finite & ~same).sum())
-            difference, local = torch.where(finite, difference, 0.0), torch.where(finite, local, 0.0)
-            largest = largest_of(difference)
-        norm = float(local.norm())
-        self.size = float(difference.norm()) / norm if norm else largest
-        self.difference = difference.float() if 1e-30 < largest < 1e30 else difference
+            local = torch.where(finite, local, 0.0)
+            runtime = local + torch.where(finite, difference, 0.0)
+            found = narrowed(runtime, local)
+        self.size = found.norm / found.of_base if found.of_base else found.largest
+        self.difference = found.value if 1e-30 < found.largest < 1e30 else runtime - local
 
     def collect(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
         if gradient is None:
             return None
         clean = None
-        if has_nonfinite(gradient):
+        influence = dot(gradient, self.difference) if self.difference is not None else 0.0
+        if not math.isfinite(influence) or (self.difference is None and has_nonfinite(gradient)):
             finite = torch.isfinite(gradient)
             self.excluded += int((~finite).sum())
             gradient = clean = torch.where(finite, gradient, 0.0)
+            influence = dot(gradient, self.difference) if self.difference is not None else 0.0
         if self.difference is not None:
-            flat = gradient.reshape(-1), self.difference.reshape(-1).to(gradient.dtype)
-            self.influence = float(torch.dot(*flat)) + (self.influence or 0.0)
+            self.influence = influence + (self.influence or 0.0)
         if self.instruction < 0:
             self.gradient = gradient if self.gradient is None else self.gradient + gradient
         return clean
@@ -385,10 +388,10 @@ class Linearizer:
         contribution = self._contribution(node.instruction, output)
         if not isinstance(local, torch.Tensor) or local.shape != value.shape:
             contribution.problem = problem or "its shape on the runtime's inputs differs"
-        elif equal(value, local):
-            value = local
         else:
             contribution.measure(value, local)
+            if contribution.difference is None and contribution.replacement is None:
+                value = local  # the same object tells that nothing differs
         return value, contribution
 
     def _contribution(self, instruction: int, output: int) -> Contribution:
@@ -493,11 +496,11 @@ def same(reference: Any, runtime: Any, equal: Callable[[torch.Tensor, torch.Tens
 def _shift(reference: torch.Tensor, runtime: torch.Tensor) -> torch.Tensor | None:
     if runtime is reference or runtime.shape != reference.shape:
         return None
-    shift = runtime - reference
-    distance, scale = float(shift.norm()), float(reference.norm())
-    if not math.isfinite(distance + scale):
-        shift = torch.nan_to_num(shift, 0.0, 0.0, 0.0)
-        distance, scale = float(shift.norm()), float(torch.nan_to_num(reference, 0.0, 0.0, 0.0).norm())
+    found = narrowed(runtime, reference, wanted=False)
+    if math.isfinite(found.largest + found.of_base):
+        return None if found.norm <= NEAR * found.of_base else (runtime - reference) / 2
+    shift = torch.nan_to_num(runtime - reference, 0.0, 0.0, 0.0)
+    distance, scale = float(shift.norm()), float(torch.nan_to_num(reference, 0.0, 0.0, 0.0).norm())
     return None if distance <= NEAR * scale else shift / 2
 
 

@@ -1,0 +1,61 @@
+/* Differences of float64 arrays: as float32, with the sums that tell how large they are. */
+#include "targets.h"
+
+enum { BLOCK = 4096, BLOCKS = 256 };
+
+typedef struct {
+    double squares, of_base, largest;
+} sums;
+
+EACH_TARGET
+static sums narrow(const double *restrict x, const double *restrict base, int64_t n, float *restrict out) {
+    sums s = {0, 0, 0};
+    for (int64_t i = 0; i < n; i++) {
+        const double b = base ? base[i] : 0, d = x[i] - b, size = d < 0 ? -d : d;
+        s.squares += d * d;
+        s.of_base += b * b;
+        s.largest = size > s.largest ? size : s.largest;
+        if (out) out[i] = (float)d;
+    }
+    return s;
+}
+
+/* Writes x - base (x without a base) as float32, where there is room for it. Returns 0 if a square is not finite. */
+EXPORTED int etviz_narrow(const double *x, const double *base, int64_t n, float *out, sums *found) {
+    *found = (sums){0, 0, 0};
+    for (int64_t start = 0; start < n; start += BLOCKS * BLOCK) {
+        sums each[BLOCKS];
+        const int64_t end = n - start < BLOCKS * BLOCK ? n : start + BLOCKS * BLOCK;
+#pragma omp parallel for num_threads(etviz_threads()) if (n >= MANY)
+        for (int64_t at = start; at < end; at += BLOCK)
+            each[(at - start) / BLOCK] =
+                narrow(x + at, base ? base + at : 0, end - at < BLOCK ? end - at : BLOCK, out ? out + at : 0);
+        for (const sums *s = each; s < each + (end - start + BLOCK - 1) / BLOCK; s++) {
+            found->squares += s->squares;
+            found->of_base += s->of_base;
+            found->largest = s->largest > found->largest ? s->largest : found->largest;
+        }
+    }
+    return !is_infinite(found->squares + found->of_base);
+}
+
+EACH_TARGET
+static double dot(const double *restrict x, const float *restrict y, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i] * y[i];
+    return sum;
+}
+
+/* The sum of the products; not finite if an element is not. */
+EXPORTED double etviz_dot(const double *x, const float *y, int64_t n) {
+    double found = 0;
+    for (int64_t start = 0; start < n; start += BLOCKS * BLOCK) {
+        double each[BLOCKS];
+        const int64_t end = n - start < BLOCKS * BLOCK ? n : start + BLOCKS * BLOCK;
+#pragma omp parallel for num_threads(etviz_threads()) if (n >= MANY)
+        for (int64_t at = start; at < end; at += BLOCK)
+            each[(at - start) / BLOCK] = dot(x + at, y + at, end - at < BLOCK ? end - at : BLOCK);
+        for (int64_t i = 0; i < (end - start + BLOCK - 1) / BLOCK; i++) found += each[i];
+    }
+    return found;
+}
