@@ -261,8 +261,7 @@ def _one(gaps: pd.DataFrame) -> pd.DataFrame:
 def _join(tables: Sequence[pd.DataFrame], counts: Sequence[int]) -> list[tuple[str, list[int | None]]]:
     """How each row is joined, and its index in every table.
 
-    Rows inside delegates, whose index is not below their table's count, are joined with each other and with
-    unpartnered own rows.
+    Rows inside delegates are joined with each other and with unpartnered own rows.
     """
     rows = _join_once([table[table.index < count] for table, count in zip(tables, counts, strict=True)])
     if any(len(table) > count for table, count in zip(tables, counts, strict=True)):

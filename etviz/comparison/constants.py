@@ -92,7 +92,7 @@ class _Use:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A convolution or linear layer on fixed grids; constants by target, `given` is its quantized input.
+    """A convolution or linear layer on fixed grids; `given` is its quantized input.
 
     `of_weight` may be the constant that holds the step.
     """

@@ -95,7 +95,7 @@ def compare_outputs(
 def _is_credible(sums: Sums, scale: float | None, noise: float) -> bool:
     """False if the noise is larger than rounding can make it, or the value can't lie on its grid.
 
-    Both come from the judged files. The size is the larger value's: a norm of equal numbers gives 0.
+    The size is the larger value's: a norm of equal numbers gives 0.
     """
     size = math.sqrt(max(sums.rr, sums.qq) / sums.count) * sums.r_unit if sums.count else 0.0
     on_grid = scale is None or sums.max_r == 0.0 or sums.max_r >= 0.99 * scale

@@ -89,7 +89,7 @@ def _runtime_ids(
 ) -> list[int]:
     """The tokens that the runtime prefers.
 
-    The runtime runs the reference's draft in one execution. Its first other token begins the next draft.
+    It runs the reference's draft in one execution; its first other token begins the next.
     """
     prompt, length, size = decoded.ids[: decoded.prompted], len(decoded.ids), len(decoded.calls[0].ids)
     ids: list[int] = list(prompt)

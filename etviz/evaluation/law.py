@@ -222,10 +222,10 @@ def _on_grids(terms: torch.Tensor, unit: float) -> torch.Tensor:
 
 
 def _errors_of_sums(terms: torch.Tensor, unit: float = 0.0) -> torch.Tensor:
-    """Sum of the squared errors of each row, those of equal terms joined; the drift, the sum of `_on_grids`; two sums.
+    """Of each row: squared errors, those of equal terms joined; the sum of `_on_grids`; sums of terms and squares.
 
-    These are of the terms and of their squares. The errors are the terms, or with a `unit` the partial sums of equal
-    exponent. A hash with four times as many places as terms joins them, so chance adds at most a quarter of the square.
+    The errors are the terms, or with a `unit` the partial sums of equal exponent. A hash with four times as many
+    places as terms joins them, so chance adds at most a quarter of the square.
     """
     count, terms = terms.shape[-1], terms.contiguous()
     if has_further_axis(terms):
@@ -466,10 +466,9 @@ def _normalized(
     passes: int,
     mean: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Size of normalized rows, of their means and of 1 over their deviations.
+    """Sizes of normalized rows, of their means and of 1 over their deviations.
 
-    `passes` is 1 for kernels that take the variance as mean square less squared mean. `weight` and `value` have the
-    shape of the rows.
+    `passes` is 1 if the variance is mean square less squared mean.
     """
     terms = rows.shape[1]
     middle = rows.mean(1, keepdim=True) if mean else 0.0
@@ -550,8 +549,8 @@ def _attention(args: Sequence[Any], values: Sequence[Any], call: Call, target: s
     """Attention with a cache: products of the scores, their softmax, and the sum of K weighted values.
 
     A score's error s is an error of the exponential's argument, so each term ``t = p·v`` has a relative error of
-    ``√(s² + (x − max x)² + 1)``. The terms are summed as in any product. All of them share the sum by which they are
-    divided, so its relative error ``√((K+1)/9)`` is one of the result.
+    ``√(s² + (x − max x)² + 1)``. The terms are summed as in any product. All share the sum that divides them, so its
+    relative error ``√((K+1)/9)`` is one of the result.
     """
     names = LANGUAGE_OPERATORS[target].names
     given = dict(zip(names, args, strict=False))
@@ -631,7 +630,7 @@ def _sampled(args: Sequence[Any], values: Sequence[Any], call: Call, target: str
 def _chosen(target: str, args: Sequence[Any], kwargs: Mapping[str, Any], values: Sequence[Any]) -> Sizes:
     """Scales are a difference and a ratio in float32; zero points have the error of a step of 1.
 
-    Where kernels choose by another rule, the distance to their grid is added.
+    The distance to a kernel's other grid is added.
     """
     others = flat_values(as_kernels_choose(target, args, kwargs, list(values)))
     chosen: Sizes = []
@@ -647,7 +646,7 @@ def _elementwise(
 ) -> Sizes:
     """One rounding of inexact results, for functions also one of each argument.
 
-    One inexact result tells that a function may round all of them.
+    One inexact result tells that all may be rounded.
     """
     axis, blocks = _blocks(target, args, kwargs, values)
     of_blocks = [_of_block(target, *block, call) for block in blocks]
@@ -737,7 +736,6 @@ def _of_block(
 
 
 def _inexact(size: torch.Tensor, exact: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """The size of the results that are not exact, else 0."""
     if _can_compile(value, exact):
         found = torch.empty_like(value)
         if sizes_of_inexact(value.data_ptr(), exact.data_ptr(), value.numel(), found.data_ptr()):
@@ -748,10 +746,7 @@ def _inexact(size: torch.Tensor, exact: torch.Tensor, value: torch.Tensor) -> to
 def _of_function(
     size: torch.Tensor, value: Any, exact: Any, found: Any, moved: Sequence[Any], operand: torch.Tensor | None
 ) -> torch.Tensor:
-    """S of the results of a function, from those in float64, also for each argument moved by `_PART`.
-
-    With the `operand` of a GELU, the error of its error function is added.
-    """
+    """From results in float64, also with each argument `moved`; a GELU's `operand` adds the error of its erf."""
     moved, half = [other for other in moved if other.shape == exact.shape], half_ulp(value) or 1.0
     given = [exact, *moved, *([operand] if operand is not None else [])]
     if _can_compile(value, *given):
@@ -770,7 +765,6 @@ def _of_function(
 
 
 def _can_compile(value: torch.Tensor, *others: torch.Tensor) -> bool:
-    """True for float32 values beside others in float64 that lie in memory alike."""
     return (
         value.dtype == torch.float32
         and all(tensor.is_contiguous() and not has_further_axis(tensor) for tensor in (value, *others))
@@ -814,7 +808,7 @@ def _doubled(value: Any) -> Any:
 def _quantile(errors: float, samples: float) -> float:
     """Where an F distribution with these degrees of freedom leaves `FALSE_ALARMS` above.
 
-    By Newton's method on the logarithm of the tail, which is concave in that of the value: it converges from anywhere.
+    Newton's method converges from anywhere, since the tail's logarithm is concave.
     """
     # The import of scipy.special takes longer than most programs need quantiles.
     at = 0.0

@@ -533,8 +533,7 @@ class _Given(Rounding):
 class _Step:
     """A node whose perturbed values are wanted.
 
-    `multiplied` is a product with a quantized weight, which all lanes read together. `same` tells that nothing before
-    it was perturbed, `ends` that only grids read it.
+    `multiplied` is a product with a quantized weight. `same`: nothing before was perturbed. `ends`: only grids read it.
     """
 
     graph: Graph

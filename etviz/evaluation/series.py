@@ -121,7 +121,7 @@ class _Group:
 
 
 def _groups(graph: Graph, ends: Mapping[str, str]) -> list[_Group]:
-    """A graph's nodes in an order that has the end of a state before what reads it in the next call.
+    """A graph's nodes, the end of a state before what reads it in the next call.
 
     `ends` maps the inputs that hold the state to the values that overwrite them.
     """

@@ -101,7 +101,7 @@ def _with_copies(edge: Graph, calls: dict[str, Graph]) -> Graph:
 def _sorted(edge: Graph, calls: dict[str, Graph], nodes: Sequence[Node]) -> tuple[list[Node], dict[str, list[Node]]]:
     """`nodes` and each delegate's inside, in the order of lowering.
 
-    Partitioners that merge go from the last delegate to the first. The order of instructions has the last word.
+    Merging partitioners begin at the last delegate. The order of instructions has the last word.
     """
     place, known = {node.name: at for at, node in enumerate(edge.nodes)}, {node.name: node for node in edge.nodes}
     wholes = {call: {node.name for node in inner.nodes} for call, inner in calls.items()}

@@ -162,7 +162,7 @@ def _expected_outputs(graph: Graph, artifacts: ArtifactSet, method: str) -> list
 class _GivenOutputs:
     """The argument ``outputs=``, by probe and execution.
 
-    `inside` has, by delegate call that probes go into, the largest deviation of outputs; None if they are not known.
+    `inside` has the largest deviation of outputs by probed delegate call; None if they are not known.
     """
 
     def __init__(self, outputs: Any, table: ProbeTable | None, expected: list[_ExpectedOutput]) -> None:

@@ -76,10 +76,7 @@ class _Telling:
 
 
 def _is_other(gap: Gap) -> bool:
-    """Most elements have other values, not only another order.
-
-    A weight in which one channel is wrong is a fault, not another training.
-    """
+    """Most elements have other values, not only another order. One wrong channel is a fault."""
     sums = gap.introduced_sums
     moved = sums is not None and math.isclose(sums.rr, sums.qq, rel_tol=1e-9)
     return _is_far(gap) and not moved and gap.introduced is not None and gap.introduced["allclose"] < _MOST

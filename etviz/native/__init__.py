@@ -32,8 +32,6 @@ class PairSums(ctypes.Structure):
 
 
 class Differences(ctypes.Structure):
-    """Sums of squares of differences and of what they are from, and the largest absolute difference."""
-
     _fields_ = (("squares", ctypes.c_double), ("of_base", ctypes.c_double), ("largest", ctypes.c_double))
 
 
@@ -66,7 +64,6 @@ class Powers(NamedTuple):
     squares: float
     fourths: float
     largest: float
-    """Largest absolute element."""
 
 
 class Elements(NamedTuple):
@@ -145,7 +142,6 @@ def pair_squares(reference: int, runtime: int, count: int) -> tuple[float, float
 
 
 def powers(elements: Elements, count: int) -> Powers | None:
-    """Sums of the powers of finite float32 or float64 elements; None without a compiled pass."""
     library, sums = _library(), (ctypes.c_double * 3)()
     if library is None:
         return None
@@ -185,7 +181,7 @@ def errors_of_sums(terms: int, rows: int, count: int, bits: int, unit: float, ou
 def sizes_of_function(
     values: int, exact: int, moved: Sequence[int], operand: int, part: float, half: float, count: int, out: int
 ) -> bool:
-    """Write `etviz.evaluation.law`'s sizes of float32 `values`; False if a number is not finite, or without a pass."""
+    """False if a number is not finite, or without a pass."""
     library, others = _library(), (ctypes.c_void_p * len(moved))(*moved)
     return library is not None and bool(
         library.etviz_sizes(values, exact, others, len(moved), operand or None, part, half, count, out)
@@ -193,7 +189,7 @@ def sizes_of_function(
 
 
 def sizes_of_inexact(values: int, exact: int, count: int, out: int) -> bool:
-    """Write the absolute values of those that are not `exact`, 0 for others; False without a pass."""
+    """Write the magnitudes of those that are not `exact`."""
     library = _library()
     if library is None:
         return False
@@ -202,17 +198,13 @@ def sizes_of_inexact(values: int, exact: int, count: int, out: int) -> bool:
 
 
 def narrow(x: int, base: int, count: int, out: int) -> Differences | None:
-    """Write the float64 `x` less its `base`, where there is one, as float32 to `out`, where it is not 0.
-
-    None if a square is not finite, or without a pass.
-    """
+    """Write float64 `x` less its `base` as float32; either address may be 0."""
     library, found = _library(), Differences()
     done = library is not None and library.etviz_narrow(x, base or None, count, out or None, ctypes.byref(found))
     return found if done else None
 
 
 def dot(x: int, y: int, count: int) -> float | None:
-    """The sum of products of float64 `x` and float32 `y`, not finite if an element is not; None without a pass."""
     library = _library()
     return library.etviz_dot(x, y, count) if library is not None else None
 

@@ -70,7 +70,7 @@ def takers(options: Mapping[int, Collection[str]]) -> dict[str, set[int]]:
 def _executed(graph: Graph) -> tuple[frozenset[str], frozenset[str]]:
     """Operators that one instruction executes, and operators executed unless elided (views).
 
-    Values of weights may be computed ahead; delegates may copy a conversion.
+    Weights may be computed ahead; delegates may copy a conversion.
     """
     fixed = {placeholder.name for placeholder in graph.inputs if placeholder.kind == "constant"}
     executed, left_out = set(), set()

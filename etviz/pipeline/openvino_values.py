@@ -44,7 +44,7 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
 def _places(uses: Uses, layers: Sequence[Layer]) -> dict[str, Port]:
     """Where the model has values: a layer's is that of the last operator that is merged into it.
 
-    A layer without the name of an operator may be a step to one that another layer ends.
+    A layer without an operator's name may be a step to another layer's operator.
     """
     ends, ports = {layer.name for layer in layers if layer.outputs}, dict[str, Port]()
     order = {name: at for at, name in enumerate(uses.nodes)}

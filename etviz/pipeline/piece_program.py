@@ -42,7 +42,7 @@ Marks = Mapping[str, dict[str, Any]]
 class _Builder:
     """`values` holds a fake tensor, or a plain value, for each name.
 
-    fx runs names of nodes as code, so a file's name is kept only if it is a plain word.
+    fx runs names of nodes as code, so only plain words are kept.
     """
 
     graph: Any

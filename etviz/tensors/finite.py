@@ -34,7 +34,7 @@ def largest_of(value: torch.Tensor) -> float:
 
 
 class Narrowed(NamedTuple):
-    """A difference in float32 (None if it was not wanted), its norm and the base's, and its largest magnitude."""
+    """A difference in float32, its norm and the base's, and its largest magnitude."""
 
     value: torch.Tensor | None
     norm: float
@@ -43,7 +43,7 @@ class Narrowed(NamedTuple):
 
 
 def narrowed(x: torch.Tensor, base: torch.Tensor | None = None, *, wanted: bool = True) -> Narrowed:
-    """`x` less its `base` (0 without one), in one compiled pass over float64 tensors; NaN or Inf show in `largest`."""
+    """`x` less its `base`; NaN or Inf show in `largest`."""
     x, base = x.detach(), base.detach() if base is not None else None
     if all(tensor.dtype == torch.float64 and tensor.shape == x.shape for tensor in (x, x if base is None else base)):
         whole, of_base = x.contiguous(), base.contiguous() if base is not None else None
@@ -58,7 +58,7 @@ def narrowed(x: torch.Tensor, base: torch.Tensor | None = None, *, wanted: bool 
 
 
 def dot(x: torch.Tensor, y: torch.Tensor) -> float:
-    """The sum of products of a float64 and a float32 tensor, not finite if an element is not."""
+    """Not finite if an element is not."""
     x, y = x.detach(), y.detach()
     known = x.dtype == torch.float64 and y.dtype == torch.float32 and x.is_contiguous() and y.is_contiguous()
     found = native.dot(x.data_ptr(), y.data_ptr(), x.numel()) if known else None

@@ -513,10 +513,7 @@ def _flow(
 
 
 def _kernel_flow(args: tuple[int, ...], values: Sequence[ProgramValue]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The emitter stores the result after the operator's arguments.
-
-    It is the `out` argument again, a list of several, or a separate value for an operator on symbolic numbers.
-    """
+    """The result follows the arguments: `out` again, a list of several, or a symbolic operator's own value."""
     if not args:
         return (), ()
     *operands, result = args

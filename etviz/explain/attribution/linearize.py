@@ -408,7 +408,7 @@ class Linearizer:
 
         `moved` elements of one value are as `near` as they were.
 
-        A new tensor: one output may be computed from another, and a gradient must not count for both.
+        A new tensor, since one output may be computed from another.
         """
         middle = lanes.middle
         if not self._gradients:
