@@ -21,11 +21,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import etviz
 from etviz.errors import UsageError
 from etviz.explain.attribution import shares
+from etviz.explain.attribution.differences import dot, largest_of, narrowed
 from etviz.explain.attribution.float64 import Float64
 from etviz.explain.attribution.linearize import Linearizer
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import lower
-from etviz.tensors.finite import largest_of
 from etviz.view.payload.program_payload import build_payload
 from etviz.view.widget.jobs import Jobs
 from etviz.view.widget.state import ViewState
@@ -438,3 +438,21 @@ def test_the_largest_magnitude_is_that_of_the_norm(values: list[float]) -> None:
     tensor = torch.tensor(values, dtype=torch.float64)
     expected = float(torch.linalg.vector_norm(tensor, math.inf)) if values else 0.0
     assert largest_of(tensor) == pytest.approx(expected, rel=0, abs=0, nan_ok=True)
+
+
+@pytest.mark.parametrize("special", [1.0, math.nan, math.inf, 1e200])
+@pytest.mark.parametrize("turned", [False, True])
+def test_compiled_differences_are_torchs(turned: bool, special: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = torch.randn(3, 40, 1500, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    base, x, gradient = drawn.mT if turned else drawn
+    x = base + 1e-6 * x
+    x[7, 9] = special
+
+    def both() -> list[float]:
+        found, alone = narrowed(x, base), narrowed(x)
+        assert found.value is not None
+        sums = [dot(gradient, found.value), found.norm, found.of_base, found.largest, alone.norm, alone.largest]
+        return [*sums, *found.value.flatten().tolist()]
+
+    compiled, _ = both(), monkeypatch.setattr("etviz.native._library", lambda: None)
+    assert compiled == pytest.approx(both(), rel=1e-10, nan_ok=True)

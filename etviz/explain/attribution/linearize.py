@@ -23,13 +23,14 @@ from etviz.evaluation.interpreter import State
 from etviz.evaluation.limits import nbytes
 from etviz.evaluation.rounds import Course, Turns, stacked
 from etviz.evaluation.values import Logged, flat_values
+from etviz.explain.attribution.differences import dot, narrowed
 from etviz.explain.attribution.float64 import Float64, rounds
 from etviz.explain.attribution.wide_constants import widen
 from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node, Ref, refs
 from etviz.graph.loops import body_of
 from etviz.graph.uses import item_of, only_moves
 from etviz.tensors.blocks import equal
-from etviz.tensors.finite import dot, has_nonfinite, narrowed
+from etviz.tensors.finite import has_nonfinite
 
 NEAR: Final = 1e-4
 """Threshold of the relative L2 distance of runtime and reference for derivatives at the halfway point."""
@@ -107,12 +108,10 @@ class Contribution:
         if found.largest == 0.0:
             return
         if not math.isfinite(found.largest):
-            difference = runtime - local
-            finite = torch.isfinite(difference)
+            finite = torch.isfinite(runtime - local)
             same = (runtime == local) | (runtime.isnan() & local.isnan())
             self.excluded += int((~finite & ~same).sum())
-            local = torch.where(finite, local, 0.0)
-            runtime = local + torch.where(finite, difference, 0.0)
+            runtime, local = torch.where(finite, runtime, 0.0), torch.where(finite, local, 0.0)
             found = narrowed(runtime, local)
         self.size = found.norm / found.of_base if found.of_base else found.largest
         self.difference = found.value if 1e-30 < found.largest < 1e30 else runtime - local
