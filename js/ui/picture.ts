@@ -50,12 +50,14 @@ export function usePicture(
     if (now && [...colors.current].some(([name, color]) => now(name) !== color)) paint();
   };
   useLayoutEffect(() => {
-    // Before the browser paints, but after a rendering with the width that was just measured: once for both.
+    // After the browser painted the rest, which is sooner there; once for several renderings.
     due.current = paint;
-    queueMicrotask(() => {
-      due.current?.();
-      due.current = null;
-    });
+    requestAnimationFrame(() =>
+      setTimeout(() => {
+        due.current?.();
+        due.current = null;
+      }),
+    );
   }, [width, height, what]);
   useLayoutEffect(() => {
     // Another theme is another colour of the text: hosts say it by an attribute of the page, or the system does.

@@ -296,6 +296,7 @@ def test_the_profile_selects_filters_and_reads(reader: Callable[..., Reader], re
     person = reader()
     view = person.open(report)
     plot = view.locator(".etv-profile-plot")
+    expect(plot.locator("canvas")).not_to_have_js_property("width", 300)  # as it is before anything is drawn
     painted = plot.locator("canvas").evaluate(
         "(canvas) => new Set(new Uint32Array(canvas.getContext('2d')"
         ".getImageData(0, 0, canvas.width, canvas.height).data.buffer)).size"
