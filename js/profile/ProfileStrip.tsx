@@ -22,7 +22,6 @@ const HEIGHT_WITH_SHARES = 112;
 const NEAR = 5;
 /** A drag this short is a press. */
 const PRESS = 4;
-const NAMED = 6;
 /** Height of the title in a picture of the profile. */
 const TITLE = 22;
 
@@ -126,14 +125,6 @@ function Legend({ payload: { beside, column, label } }: { payload: Payload }): J
   );
 }
 
-/** Rows whose names are written: the worst, and those that deserve a look; of several programs, those that became worse. */
-function namedRows(payload: Payload): number[] {
-  const change = payload.column("change");
-  if (change?.kind === "number") return payload.worst("change", NAMED).filter((row) => change.values[row] >= 2);
-  const column = ownError(payload);
-  return column ? payload.worst(column.name, NAMED).filter((row, k) => k === 0 || payload.levels[row]) : [];
-}
-
 /** From where the row that is pointed at deserves a look, and from where it is a fault. */
 function Limits({ payload, profile, frame, row }: { payload: Payload; profile: Profile; frame: Frame; row: number }): JSX.Element {
   const own = ownError(payload);
@@ -167,7 +158,7 @@ export function ProfileStrip({ payload, profile }: { payload: Payload; profile: 
   const attributed = payload.column("attribution") !== undefined;
   const frame = frameOf(width, attributed ? HEIGHT_WITH_SHARES : HEIGHT, attributed);
   const passes = rows.passes.value;
-  const scene = useMemo((): Scene => ({ payload, profile, passes, named: namedRows(payload) }), [payload, profile, passes]);
+  const scene = useMemo((): Scene => ({ payload, profile, passes }), [payload, profile, passes]);
   const [canvas, probe] = usePicture(frame.width, frame.height, (context, paint) => draw(context, frame, scene, paint), scene);
   usePng(frame, scene, probe);
   const selected = profile.places[selection.row.value] ?? -1;

@@ -4,6 +4,7 @@ import type { NumberColumn } from "../data/columns";
 import { type GaugeOf, gaugeOf } from "../data/gauge";
 import type { Payload } from "../data/payload";
 import { type Band, type Peaks, type Profile, bandText, bandsOf, heightOf, peaksOf } from "../data/profile";
+import { ownError } from "../data/rank";
 import { type Paint, fontOf } from "../ui/picture";
 
 export interface Frame {
@@ -23,13 +24,20 @@ export interface Scene {
   profile: Profile;
   /** A flag for each row that passes the filter. */
   passes: Uint8Array;
-  /** Rows whose names are written, the most important first. */
-  named: readonly number[];
 }
 
 const BAND = 15;
 const ATTRIBUTION = 20;
 const LETTER = 6.2;
+const NAMED = 6;
+
+/** Rows whose names are written: the worst, and those that deserve a look; of several programs, those that became worse. */
+function namedRows(payload: Payload): number[] {
+  const change = payload.column("change");
+  if (change?.kind === "number") return payload.worst("change", NAMED).filter((row) => change.values[row] >= 2);
+  const column = ownError(payload);
+  return column ? payload.worst(column.name, NAMED).filter((row, k) => k === 0 || payload.levels[row]) : [];
+}
 
 export function frameOf(width: number, height: number, attributed: boolean): Frame {
   const foot = height - BAND;
@@ -232,7 +240,7 @@ class Picture {
   names(nameOf: (row: number) => string, values: Float64Array): void {
     const { context, frame, scene } = this;
     const taken: [number, number][] = [];
-    for (const row of scene.named) {
+    for (const row of namedRows(scene.payload)) {
       const place = scene.profile.places[row];
       if (place < 0) continue;
       const words = nameOf(row);

@@ -50,10 +50,10 @@ export function usePicture(
     if (now && [...colors.current].some(([name, color]) => now(name) !== color)) paint();
   };
   useLayoutEffect(() => {
-    // After the browser painted the rest, which is sooner there; once for several renderings.
+    // In the second frame, so that the first one, with the rest, is there sooner; once for several renderings.
     due.current = paint;
     requestAnimationFrame(() =>
-      setTimeout(() => {
+      requestAnimationFrame(() => {
         due.current?.();
         due.current = null;
       }),
