@@ -134,15 +134,17 @@ def _finite(size: torch.Tensor | None, value: Any) -> torch.Tensor | None:
     half = half_ulp(value)
     if size is None or half is None:
         return None
-    largest, normal = float(unwrapped(size).max()), torch.finfo(value.dtype).smallest_normal
+    largest, lost = float(unwrapped(size).max()), _lost(value)
     if not math.isfinite(largest):  # one NaN makes it NaN
         size = torch.nan_to_num(size, 0.0, 0.0, 0.0)
         largest = float(unwrapped(size).max())
-    if largest * half >= normal:
-        return size
-    size = torch.where(size > 0, size.clamp_min(normal), size)
-    flushed = value.abs().to(size.dtype) / half
-    return torch.where(value.abs() < min(normal, _FLUSHED), flushed.clamp_min(size), size)
+    return size if largest * half >= lost else torch.where(size > 0, size.clamp_min(lost), size)
+
+
+def _lost(value: torch.Tensor) -> float:
+    """The least size: of a rounding where numbers keep their distance, or of a number that a processor takes for 0."""
+    normal = torch.finfo(value.dtype).smallest_normal
+    return max(normal, 2 * min(normal, _FLUSHED) / _unit(value))
 
 
 def _wide(value: torch.Tensor) -> torch.Tensor:
@@ -366,9 +368,9 @@ def product_size(terms: int, left: torch.Tensor, right: torch.Tensor, value: tor
     """
     of_squares, of_total = _in_any_order(terms)
     squares = left * (of_squares / max(terms, 1)) * right
-    wide, normal = value.to(squares.dtype), torch.finfo(value.dtype).smallest_normal
-    if normal**2 >= torch.finfo(squares.dtype).smallest_normal:
-        squares = squares + terms / 3 * normal**2
+    wide, lost = value.to(squares.dtype), _lost(value)
+    if lost**2 >= torch.finfo(squares.dtype).smallest_normal:
+        squares = squares + terms / 3 * lost**2
     if isinstance(bias, torch.Tensor):
         squares = squares + ((terms + 1) / 3 - of_total) * bias.to(squares.dtype).square()
     return torch.addcmul(squares, wide, wide, value=of_total).sqrt_()

@@ -200,6 +200,20 @@ def test_products_below_the_smallest_normal_number_stay_within_the_law(size: flo
     assert error > law("aten.mm.default", a, b) / THRESHOLD
 
 
+@pytest.mark.parametrize("size", [1e-18, 1e-19, 1e-20])
+def test_terms_below_the_smallest_normal_number_may_become_zero(size: float) -> None:
+    a, b = normal(100, 64) * size, normal(64, 100, seed=1) * size
+    terms = a.double()[:, :, None] * b.double()[None]
+    kept = torch.where(terms.abs() < torch.finfo(torch.float32).smallest_normal, 0.0, terms)
+    assert 0 < rms((kept - terms).sum(1)) < THRESHOLD * law("aten.mm.default", a, b)
+
+
+def test_a_result_of_terms_that_became_zero_stays_within_the_law() -> None:
+    """Of a factor, for example, that was folded into the weights of the product before it."""
+    product, factor = normal(5000) * 1e-34, torch.tensor(1e-2)
+    assert law("aten.mul.Tensor", product, factor) >= torch.finfo(torch.float32).smallest_normal
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_numbers_below_the_smallest_normal_one_may_become_zero(dtype: torch.dtype) -> None:
     x, y = normal(2000, dtype=dtype) * 1e-39, normal(2000, dtype=dtype, seed=1)
