@@ -432,6 +432,16 @@ def test_what_stands_in_the_way_is_told_in_a_few_lines(
     assert whole.splitlines()[0].split(" (unhinted")[0] in lines[0]
 
 
+class ComplexNumbers(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x.to(torch.complex64)[:2] * 2).real
+
+
+def test_what_upstream_announces_in_its_first_line_is_told_too(tmp_path: Path) -> None:
+    with pytest.raises(LoweringError, match=r"mismatched dtypes:\nOperator: .*torch\.complex64"):
+        etviz.debug(ComplexNumbers(), (torch.ones(3, 3),), workdir=tmp_path)
+
+
 def test_a_model_that_cannot_be_lowered(tmp_path: Path) -> None:
     with pytest.raises(EtvizError, match=r"^The model could not be (lowered|emitted|exported): "):
         etviz.debug(NoKernel(), (torch.randn(3, 3),), workdir=tmp_path)

@@ -76,8 +76,10 @@ def place(error: BaseException) -> str:
 
 
 def _beginning(text: str) -> str:
-    paragraph = re.split(r"\n\s*\n", text)[0]
+    paragraph, *after = re.split(r"\n\s*\n", text)
     first, *others = paragraph.splitlines()
+    if not others and after and first.endswith(":"):  # it announces what follows
+        return f"{first}\n{_beginning(after[0].strip().splitlines()[0])}"
     if others and (explained := re.match(r"\s+Explanation: *(.*)", others[0])):
         others = others[:1] if explained[1] else []
     elif len(others) >= _FEW or len(paragraph) > _LONG:
