@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -61,7 +61,7 @@ def _lines(body: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
             yield "cyan", f"  {short_name(culprit['source'], width - 2)}"
             yield "", f"    {shortened(culprit['code'], width - 4)}"
         yield from _proof(culprit["proof"], width)
-        yield from _shares(body["attribution"], width)
+        yield from _shares(body["attribution"], body["outputs"], width)
         looks = [f"{item['name']} ({item['score']:.2f}): {item['evidence']}" for item in culprit["fingerprints"]]
         yield from _listed("What it looks like", looks, width)
         yield from _inside(culprit["inside"], width)
@@ -70,11 +70,13 @@ def _lines(body: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
     yield from _listed("Notes", [with_options(note) for note in body["notes"]], width)
 
 
-def _shares(attribution: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
+def _shares(attribution: dict[str, Any], outputs: Sequence[dict[str, Any]], width: int) -> Iterator[tuple[str, str]]:
     shares = [share for share in attribution["shares"] if abs(share["share"]) >= 0.005][:5]
     if shares:
         yield "", ""
-        yield from _wrapped(f"Share of the output's error (sum {100 * attribution['sum']:.0f} %)", width, style="bold")
+        exact = any(item["output"] == attribution["output"] and item["max_abs"] == 0 for item in outputs)
+        what = "distance to float64" if exact else "error"
+        yield from _wrapped(f"Share of the output's {what} (sum {100 * attribution['sum']:.0f} %)", width, style="bold")
     for share in shares:
         bar = f"{'█' * round(_BAR * min(1.0, max(0.0, share['share']))):<{_BAR}}  " if width >= 60 else ""
         yield from _wrapped(_place(share), width, f"{100 * share['share']:>6.0f} %  {bar}")

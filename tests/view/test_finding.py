@@ -13,7 +13,7 @@ from torch import nn
 
 import etviz
 from etviz.view.payload.program_payload import build_payload
-from tests.programs import Executed
+from tests.programs import Executed, Recipe
 from tests.shifted import load_shifted
 
 
@@ -51,6 +51,25 @@ def test_where_no_operator_adds_any_error_none_adds_most() -> None:
     finding = inspection.analysis.finder.finding()
     assert finding is not None
     assert (finding.row, finding.level, finding.text) == (0, "ok", "No operator adds any error.")
+
+
+class Halved(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(torch.sigmoid(x) * 0.5)
+
+
+@pytest.mark.parametrize("by", [1e-3, -1e-3])
+def test_an_output_that_is_exact_has_no_error_to_share(by: float, tmp_path: Path) -> None:
+    """What is attributed then is its distance to float64."""
+    program = Executed("halved", Recipe(Halved, lambda: (torch.tensor([[0.3, 1.1, -0.7]]),)), tmp_path / "made")
+    etviz.debug(Halved(), program.inputs, workdir=program.folder)
+    (shifted := tmp_path / "shifted").mkdir()
+    inspection = load_shifted(program, shifted, 0, by)
+    assert inspection.attribution().attrs["exact"]
+    assert "(bit for bit), but #0 sigmoid adds more error" in inspection.summary()
+    finding = inspection.analysis.finder.finding()
+    assert finding is not None
+    assert "%" not in finding.text
 
 
 def test_where_nothing_is_wrong_it_says_so(executed: Callable[[str], Executed]) -> None:
