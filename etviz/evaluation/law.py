@@ -142,7 +142,7 @@ def _finite(size: torch.Tensor | None, value: Any) -> torch.Tensor | None:
 
 
 def _lost(value: torch.Tensor) -> float:
-    """The least size: of a rounding where numbers keep their distance, or of a number that a processor takes for 0."""
+    """Least size of what is rounded."""
     normal = torch.finfo(value.dtype).smallest_normal
     return max(normal, 2 * min(normal, _FLUSHED) / _unit(value))
 
@@ -377,7 +377,7 @@ def product_size(terms: int, left: torch.Tensor, right: torch.Tensor, value: tor
 
 
 def _squares(value: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """A `function` that sums a tensor's squares: in float32, or in float64 where float32 lacks the range."""
+    """A `function` that sums a tensor's squares, in float64 where float32 lacks the range."""
     squares = function(_wide(value))
     largest = float(unwrapped(squares).max()) if squares.numel() else 1.0
     return squares if squares.dtype == torch.float64 or _LEAST < largest < _MOST else function(value.double())
