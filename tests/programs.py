@@ -163,10 +163,13 @@ class ChannelsLast(nn.Module):
 
 
 class Poisoned(nn.Module):
-    """XNNPACK gives NaN where eager gives none (sigmoid of a huge negative number); an Inf that both agree on."""
+    """XNNPACK gives NaN where eager gives none: it takes numbers below the smallest normal one for 0, on every processor.
+
+    An Inf is there, too, that both agree on.
+    """
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.sigmoid(x) + 1, torch.cumsum(x * 10, -1)
+        return torch.sigmoid(x / x) + 1, torch.cumsum(x * 10, -1)
 
 
 @dataclass(frozen=True)
@@ -317,7 +320,7 @@ RECIPES = {
     "channels_last": Recipe(
         ChannelsLast, lambda: (torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),), quick=False
     ),
-    "poisoned": Recipe(Poisoned, lambda: (torch.tensor([[-1e38, 0.5, 3e38, 1.0]]),), delegated=True),
+    "poisoned": Recipe(Poisoned, lambda: (torch.tensor([[-1e38, 1e-40, 3e38, 1.0]]),), delegated=True),
 }
 
 
