@@ -96,7 +96,7 @@ def _library() -> ctypes.CDLL | None:
         library.etviz_sizes.argtypes = [pointer, pointer, pointer, kind, pointer, real, real, size, pointer]
         library.etviz_inexact.argtypes = [pointer, pointer, size, pointer]
         library.etviz_sizes.restype, library.etviz_inexact.restype = kind, None
-        library.etviz_narrow.argtypes = [pointer, pointer, size, pointer, ctypes.POINTER(Differences)]
+        library.etviz_narrow.argtypes = [pointer, kind, pointer, size, pointer, ctypes.POINTER(Differences)]
         library.etviz_dot.argtypes, library.etviz_dot.restype = [pointer, pointer, size], real
         library.etviz_narrow.restype = kind
         library.etviz_to_grid.argtypes = [pointer, pointer, size, pointer, pointer, kind]
@@ -197,11 +197,11 @@ def sizes_of_inexact(values: int, exact: int, count: int, out: int) -> bool:
     return True
 
 
-def narrow(x: int, base: int, count: int, out: int) -> Differences | None:
-    """Write float64 `x` less its `base` as float32; either address may be 0."""
+def narrow(x: Elements, base: int, count: int, out: int) -> Differences | None:
+    """Write floating `x` less its float64 `base` as float32; either address may be 0."""
     library, found = _library(), Differences()
-    done = library is not None and library.etviz_narrow(x, base or None, count, out or None, ctypes.byref(found))
-    return found if done else None
+    given = x.address, int(x.dtype == "float32"), base or None, count, out or None
+    return found if library is not None and library.etviz_narrow(*given, ctypes.byref(found)) else None
 
 
 def dot(x: int, y: int, count: int) -> float | None:

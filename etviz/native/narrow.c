@@ -20,16 +20,28 @@ static sums narrow(const double *restrict x, const double *restrict base, int64_
     return s;
 }
 
+EACH_TARGET
+static sums narrow_float(const float *restrict x, const double *restrict base, int64_t n, float *restrict out) {
+    double wide[BLOCK];
+    for (int64_t i = 0; i < n; i++) wide[i] = x[i];
+    return narrow(wide, base, n, out);
+}
+
 /* Writes x - base (x without a base) as float32, where there is room for it. Returns 0 if a square is not finite. */
-EXPORTED int etviz_narrow(const double *x, const double *base, int64_t n, float *out, sums *found) {
+EXPORTED int etviz_narrow(const void *x, int is_float, const double *base, int64_t n, float *out, sums *found) {
     *found = (sums){0, 0, 0};
     for (int64_t start = 0; start < n; start += BLOCKS * BLOCK) {
         sums each[BLOCKS];
         const int64_t end = n - start < BLOCKS * BLOCK ? n : start + BLOCKS * BLOCK;
 #pragma omp parallel for num_threads(etviz_threads()) if (n >= MANY)
         for (int64_t at = start; at < end; at += BLOCK)
-            each[(at - start) / BLOCK] =
-                narrow(x + at, base ? base + at : 0, end - at < BLOCK ? end - at : BLOCK, out ? out + at : 0);
+        {
+            const double *below = base ? base + at : 0;
+            const int64_t count = end - at < BLOCK ? end - at : BLOCK;
+            float *room = out ? out + at : 0;
+            each[(at - start) / BLOCK] = is_float ? narrow_float((const float *)x + at, below, count, room)
+                                                  : narrow((const double *)x + at, below, count, room);
+        }
         for (const sums *s = each; s < each + (end - start + BLOCK - 1) / BLOCK; s++) {
             found->squares += s->squares;
             found->of_base += s->of_base;

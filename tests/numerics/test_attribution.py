@@ -22,7 +22,7 @@ import etviz
 from etviz.errors import UsageError
 from etviz.explain.attribution import shares
 from etviz.explain.attribution.differences import dot, largest_of, narrowed
-from etviz.explain.attribution.float64 import Float64
+from etviz.explain.attribution.float64 import Float64, _functions
 from etviz.explain.attribution.linearize import Linearizer
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import lower
@@ -442,17 +442,31 @@ def test_the_largest_magnitude_is_that_of_the_norm(values: list[float]) -> None:
 
 @pytest.mark.parametrize("special", [1.0, math.nan, math.inf, 1e200])
 @pytest.mark.parametrize("turned", [False, True])
-def test_compiled_differences_are_torchs(turned: bool, special: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_compiled_differences_are_torchs(
+    dtype: torch.dtype, turned: bool, special: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     drawn = torch.randn(3, 40, 1500, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     base, x, gradient = drawn.mT if turned else drawn
     x = base + 1e-6 * x
     x[7, 9] = special
 
     def both() -> list[float]:
-        found, alone = narrowed(x, base), narrowed(x)
+        found, alone = narrowed(x.to(dtype), base), narrowed(x.to(dtype).double())
         assert found.value is not None
         sums = [dot(gradient, found.value), found.norm, found.of_base, found.largest, alone.norm, alone.largest]
         return [*sums, *found.value.flatten().tolist()]
 
     compiled, _ = both(), monkeypatch.setattr("etviz.native._library", lambda: None)
     assert compiled == pytest.approx(both(), rel=1e-10, nan_ok=True)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e-30, 1e60])
+@pytest.mark.parametrize("function", ["gelu", "exp", "tanh", "reciprocal"])
+def test_derivatives_in_float32_are_those_in_float64(function: str, factor: float) -> None:
+    x = torch.linspace(-90.0, 95.0, 300, dtype=torch.float64).requires_grad_()
+    gradient = factor * torch.randn(300, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    forward = getattr(torch.ops.aten, function).default
+    expected = torch.autograd.grad(forward(x), x, gradient)[0]
+    found = torch.autograd.grad(_functions()[2].apply(x, forward), x, gradient)[0]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7 * factor)

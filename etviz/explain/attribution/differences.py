@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 
 from etviz import native
+from etviz.tensors.blocks import dtype_name
 
 
 class Narrowed(NamedTuple):
@@ -21,13 +22,20 @@ class Narrowed(NamedTuple):
 def narrowed(x: torch.Tensor, base: torch.Tensor | None = None, *, wanted: bool = True) -> Narrowed:
     """`x` less its `base`; NaN or Inf show in `largest`."""
     x, base = x.detach(), base.detach() if base is not None else None
-    if all(tensor.dtype == torch.float64 and tensor.shape == x.shape for tensor in (x, x if base is None else base)):
-        whole, of_base = x.contiguous(), base.contiguous() if base is not None else None
-        out = torch.empty(x.shape, dtype=torch.float32) if wanted else None
-        pointers = whole.data_ptr(), of_base.data_ptr() if of_base is not None else 0
-        found = native.narrow(*pointers, x.numel(), out.data_ptr() if out is not None else 0)
+    fits = base is None or (base.dtype == torch.float64 and base.shape == x.shape)
+    if fits and x.dtype in (torch.float32, torch.float64):
+        if not torch.ops.aten.is_non_overlapping_and_dense(x) or (base is not None and base.stride() != x.stride()):
+            x, base = x.contiguous(), base.contiguous() if base is not None else None
+        small = torch.empty(x.shape, dtype=torch.float32)
+        if not x.is_contiguous():
+            small = torch.empty_like(x, dtype=torch.float32)
+        elements = native.Elements(x.data_ptr(), dtype_name(x.dtype))
+        below, out = base.data_ptr() if base is not None else 0, small.data_ptr() if wanted else 0
+        found = native.narrow(elements, below, x.numel(), out)
         if found is not None:
-            return Narrowed(out, found.squares**0.5, found.of_base**0.5, found.largest)
+            return Narrowed(
+                small.contiguous() if wanted else None, found.squares**0.5, found.of_base**0.5, found.largest
+            )
     difference = x if base is None else x - base
     of_base = float(base.norm()) if base is not None else 0.0
     return Narrowed(difference.float() if wanted else None, float(difference.norm()), of_base, largest_of(difference))

@@ -19,7 +19,7 @@ import torch
 from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.interpreter import GraphInterpreter, State
 from etviz.evaluation.limits import Limits
-from etviz.evaluation.operator_rules import by_position, constant, resolve
+from etviz.evaluation.operator_rules import by_position, constant, is_pointwise, resolve
 from etviz.evaluation.products import is_cut, product, weight_of
 from etviz.evaluation.rounds import Course
 from etviz.evaluation.unpacked import Quantized
@@ -28,6 +28,7 @@ from etviz.explain.attribution.wide_constants import WideConstants, widen
 from etviz.graph.ir import LOOPS, Graph, Meta, Node, Ref, Tag, map_arg
 from etviz.graph.loops import body_of
 from etviz.graph.quantize_ops import LINEAR, QUANTIZE, GridArguments, conversion, granularity, grid_arguments
+from etviz.tensors.finite import has_nonfinite
 
 After = Callable[[Node, Any], Any]
 _HALF_TO_FLOAT: Final = {"aten._softmax.default", "aten._log_softmax.default"}
@@ -47,8 +48,10 @@ _VIEWS: Final = {
     "aten.view_copy.default": "aten.reshape.default",
     "aten.expand_copy.default": "aten.expand.default",
     "aten.unsqueeze_copy.default": "aten.unsqueeze.default",
+    "aten.select_copy.int": "aten.select.int",
 }
 """Copies that may be views here, because nothing is overwritten."""
+_COPIES: Final = frozenset(("aten.clone.default", "dim_order_ops._clone_dim_order.default"))
 _STEPS: Final = frozenset(f"aten.{name}.default" for name in ("round", "floor", "ceil", "trunc"))
 
 
@@ -164,7 +167,8 @@ class Float64(GraphInterpreter):
             value = values[0].detach()
             if factor:
                 moved = self._limits.call(*_moved(node.target, difference, narrow.float(), operands))
-                value = torch.add(value, moved.double(), alpha=factor)
+                wide = moved.double()
+                value = torch.add(value, wide, alpha=factor, out=wide)
             values.append(value)
         return values
 
@@ -243,11 +247,20 @@ class Float64(GraphInterpreter):
             args, kwargs = [*by_position(target, args, kwargs)[0][:2], False], {}
         if (view := _VIEWS.get(target)) is not None:
             (args, kwargs), target = by_position(target, args, kwargs), view
+        if target in _COPIES:
+            args, kwargs, target = by_position(target, args, kwargs)[0][:1], {}, "aten.alias.default"
         try:
             if target in _PRODUCTS:
                 return self._product(node, _by_place(node, args, kwargs))
             if target == _BATCHED and torch.is_grad_enabled():
-                return _function()[1].apply(*_by_place(node, args, kwargs), partial(self._limits.call, target))
+                return _functions()[1].apply(*_by_place(node, args, kwargs), partial(self._limits.call, target))
+            if (place := _of_one(target, args, kwargs)) is not None:
+                rest = list(args)
+
+                def function(x: torch.Tensor) -> torch.Tensor:
+                    return self._limits.call(target, [*rest[:place], x, *rest[place + 1 :]], kwargs)
+
+                return _functions()[2].apply(args[place], function)
             return widen(self._limits.call(target, args, kwargs))
         except EtvizError:
             raise
@@ -269,7 +282,7 @@ class Float64(GraphInterpreter):
         def forward(value: torch.Tensor) -> torch.Tensor:
             return widen(self._limits.call(node.target, [*given[:operand], value, *given[operand + 1 :]], {}))
 
-        return _function()[0].apply(x, forward, backward)
+        return _functions()[0].apply(x, forward, backward)
 
     def again(self, address: int) -> Callable[[], torch.Tensor] | None:
         source = self._unpacked.source(address)
@@ -350,8 +363,17 @@ def _backward(
     return convolution if len(given) == 9 else None
 
 
+def _of_one(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
+    """The place of the only tensor of a function of each element, if a gradient goes back to it."""
+    if not torch.is_grad_enabled() or not is_pointwise(target):
+        return None
+    places = [at for at, value in enumerate(args) if isinstance(value, torch.Tensor)]
+    alone = len(places) == 1 and not any(isinstance(value, torch.Tensor) for value in kwargs.values())
+    return places[0] if alone and args[places[0]].requires_grad and args[places[0]].dtype == torch.float64 else None
+
+
 @functools.cache
-def _function() -> Any:
+def _functions() -> Any:
     class Product(torch.autograd.Function):
         """A product in float64; its derivative in float32 suffices for shares, and spares a copy of the weight."""
 
@@ -370,22 +392,43 @@ def _function() -> Any:
     class Batched(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor, forward: Callable[..., torch.Tensor]) -> torch.Tensor:
-            ctx.save_for_backward(x, y)
+            ctx.operands = [_short(operand) or (operand.detach(), 1.0) for operand in (x, y)]
             return forward([x, y], {})
 
         @staticmethod
         def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
-            x, y = ctx.saved_tensors
-            return _in_float32(gradients[0], y.mT), _in_float32(x.mT, gradients[0]), None
+            (x, by_x), (y, by_y) = ctx.operands
+            gradient, factor = _short(gradients[0]) or (gradients[0], 1.0)
+            return _times(gradient, y.mT, factor * by_y), _times(x.mT, gradient, factor * by_x), None
 
-    return Product, Batched
+    class OfEach(torch.autograd.Function):
+        """A function of each element; its derivative in float32, where the program has it, too."""
+
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+            ctx.function, ctx.operand = function, x.float()
+            return widen(function(x))
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+            gradient, factor = _short(gradients[0]) or (gradients[0], 1.0)
+            found = _derived(ctx.function, ctx.operand, gradient).double()
+            if has_nonfinite(found):
+                found, factor = _derived(ctx.function, ctx.operand.double(), gradients[0]), 1.0
+            return found if factor in (0.0, 1.0) else found.mul_(factor), None
+
+    return Product, Batched, OfEach
 
 
-def _in_float32(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    first, second = _short(x), _short(y)
-    if first is None or second is None:
-        return x @ y
-    product, factor = (first[0] @ second[0]).double(), first[1] * second[1]
+def _derived(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    with torch.enable_grad():
+        point = x.detach().requires_grad_()
+        return torch.autograd.grad(function(point), point, gradient.to(x.dtype))[0]
+
+
+def _times(x: torch.Tensor, y: torch.Tensor, factor: float) -> torch.Tensor:
+    wide = torch.promote_types(x.dtype, y.dtype)
+    product = (x.to(wide) @ y.to(wide)).double()
     return product if factor == 1.0 else product.mul_(factor)
 
 

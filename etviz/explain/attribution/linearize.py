@@ -101,7 +101,7 @@ class Contribution:
     def measure(self, runtime: torch.Tensor, local: torch.Tensor) -> None:
         if not runtime.is_floating_point():
             where = runtime != local
-            self.size = float(where.double().mean()) if where.numel() else 0.0
+            self.size = int(where.count_nonzero()) / max(1, where.numel())
             self.replacement = (where, runtime) if self.size else None
             return
         found = narrowed(runtime, local)
@@ -381,9 +381,10 @@ class Linearizer:
             return computed, None
         if logged.shape != reference.shape:
             return computed, None
-        value = logged.to(torch.float64) if reference.is_floating_point() else logged.to(reference.dtype)
+        wide = torch.float64 if reference.is_floating_point() else reference.dtype
         if not self._gradients:
-            return value, None
+            return logged.to(wide), None
+        value = logged if logged.dtype == torch.float32 and wide == torch.float64 else logged.to(wide)
         contribution = self._contribution(node.instruction, output)
         if not isinstance(local, torch.Tensor) or local.shape != value.shape:
             contribution.problem = problem or "its shape on the runtime's inputs differs"
@@ -391,7 +392,7 @@ class Linearizer:
             contribution.measure(value, local)
             if contribution.difference is None and contribution.replacement is None:
                 value = local  # the same object tells that nothing differs
-        return value, contribution
+        return value.to(wide), contribution
 
     def _contribution(self, instruction: int, output: int) -> Contribution:
         turn = self._found.turns[instruction, output]
