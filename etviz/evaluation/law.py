@@ -35,7 +35,7 @@ from etviz.graph.draws import draws
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.quantize_ops import chooses_grid, is_quantize
 from etviz.graph.uses import only_moves
-from etviz.native import Elements, errors_of_sums, powers, sizes_of_function, sizes_of_inexact
+from etviz.native import Elements, errors_of_sums, powers, sizes_of_function, sizes_of_inexact, sizes_of_norm
 from etviz.tensors.blocks import BLOCK
 from etviz.tensors.metrics import BY_LAW, EPS, FALSE_ALARMS, NO_NOISE, THRESHOLD, Noise
 
@@ -232,7 +232,7 @@ def _errors_of_sums(terms: torch.Tensor, unit: float = 0.0) -> torch.Tensor:
     count, terms = terms.shape[-1], terms.contiguous()
     if has_further_axis(terms):
         return in_memory(functools.partial(_errors_of_sums, unit=unit), terms)
-    bits = max(2, (4 * count - 1).bit_length())
+    bits = _places(count)
     found = terms.new_empty((*terms.shape[:-1], 4))
     if errors_of_sums(terms.data_ptr(), found.numel() // 4, count, bits, unit, found.data_ptr()):
         return found
@@ -244,6 +244,11 @@ def _errors_of_sums(terms: torch.Tensor, unit: float = 0.0) -> torch.Tensor:
     squares = errors.new_zeros((*errors.shape[:-1], 1 << bits)).scatter_add_(-1, places, errors).square().sum(-1)
     drift = _on_grids(terms, unit).sum(-1) if unit else torch.zeros_like(squares)
     return torch.stack([squares, drift, terms.sum(-1), terms.square().sum(-1)], -1)
+
+
+def _places(count: int) -> int:
+    """Bits of the hash."""
+    return max(2, (4 * count - 1).bit_length())
 
 
 def _squared(deviations: torch.Tensor, unit: float) -> torch.Tensor:
@@ -491,13 +496,33 @@ def _normalized(
     return size, of_mean.sqrt(), (inverse * steps).sqrt()
 
 
+def _normalized_in_one_pass(
+    rows: torch.Tensor, eps: float, weight: torch.Tensor | None, value: torch.Tensor, *, mean: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
+    if rows.dtype != torch.float32 or value.dtype != torch.float32 or not rows.numel():
+        return None
+    if any(map(has_further_axis, (rows, value, weight))):
+        return None
+    (number, count), unit = rows.shape, EPS["float32"]
+    rows, value, weight = rows.contiguous(), value.contiguous(), weight.contiguous() if weight is not None else None
+    size, statistics = torch.empty_like(value), rows.new_empty((2, number), dtype=torch.float64)
+    given = rows.data_ptr(), value.data_ptr(), weight.data_ptr() if weight is not None else 0
+    law = *_in_any_order(count), *_in_pairs(count), unit, eps, float(_squared_error(torch.ones(()), unit)), float(mean)
+    known = sizes_of_norm(*given, number, count, _places(count), law, size.data_ptr(), statistics.data_ptr())
+    return (size, statistics[0], statistics[1]) if known else None
+
+
 def _layer_norm(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
     x, shape, weight, _, eps = args[:5] if "layer" in target else (args[0], args[1], args[2], None, args[3])
     count = math.prod(shape)
-    rows, value = x.double().reshape(-1, count), values[0].double().reshape(-1, count)
-    scale = weight.double().reshape(1, count) if isinstance(weight, torch.Tensor) else 1.0
+    rows, value = x.reshape(-1, count), values[0].reshape(-1, count)
+    scale = weight.double().reshape(1, count) if isinstance(weight, torch.Tensor) else None
     eps = EPS[str(x.dtype).removeprefix("torch.")] if eps is None else eps
-    normalized = _normalized(rows, eps, scale, value, _unit(values[0]), passes=2, mean="layer" in target)
+    mean, unit = "layer" in target, _unit(values[0])
+    normalized = _normalized_in_one_pass(rows, eps, scale, value, mean=mean)
+    if normalized is None:
+        factor = 1.0 if scale is None else scale
+        normalized = _normalized(rows.double(), eps, factor, value.double(), unit, passes=2, mean=mean)
     each: list[torch.Tensor | None] = [
         normalized[0].reshape(x.shape),
         *(result.reshape(values[-1].shape) for result in normalized[1:] if len(values) > 1),

@@ -93,6 +93,8 @@ def _library() -> ctypes.CDLL | None:
         library.etviz_count.argtypes = [*pair, ctypes.POINTER(Series), ctypes.POINTER(Bins)]
         library.etviz_describe.restype = library.etviz_count.restype = None
         library.etviz_errors_of_sums.argtypes = [pointer, size, size, kind, real, pointer]
+        library.etviz_normalized.argtypes = [pointer, pointer, pointer, size, size, kind, pointer, pointer, pointer]
+        library.etviz_normalized.restype = kind
         library.etviz_sizes.argtypes = [pointer, pointer, pointer, kind, pointer, real, real, size, pointer]
         library.etviz_inexact.argtypes = [pointer, pointer, size, pointer]
         library.etviz_sizes.restype, library.etviz_inexact.restype = kind, None
@@ -176,6 +178,16 @@ def errors_of_sums(terms: int, rows: int, count: int, bits: int, unit: float, ou
     """
     library = _library()
     return library is not None and bool(library.etviz_errors_of_sums(terms, rows, count, bits, unit, out))
+
+
+def sizes_of_norm(
+    x: int, values: int, weight: int, rows: int, count: int, bits: int, law: Sequence[float], out: int, statistics: int
+) -> bool:
+    """Of float32 rows, with the numbers that repeats.c says; False if a number is not finite, or without a pass."""
+    library, given = _library(), (ctypes.c_double * 8)(*law)
+    return library is not None and bool(
+        library.etviz_normalized(x, values, weight or None, rows, count, bits, given, out, statistics)
+    )
 
 
 def sizes_of_function(

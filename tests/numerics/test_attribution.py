@@ -22,7 +22,7 @@ import etviz
 from etviz.errors import UsageError
 from etviz.explain.attribution import shares
 from etviz.explain.attribution.differences import dot, largest_of, narrowed
-from etviz.explain.attribution.float64 import Float64, _functions
+from etviz.explain.attribution.float64 import Float64, functions
 from etviz.explain.attribution.linearize import Linearizer
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import lower
@@ -468,5 +468,5 @@ def test_derivatives_in_float32_are_those_in_float64(function: str, factor: floa
     gradient = factor * torch.randn(300, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     forward = getattr(torch.ops.aten, function).default
     expected = torch.autograd.grad(forward(x), x, gradient)[0]
-    found = torch.autograd.grad(_functions()[2].apply(x, forward), x, gradient)[0]
+    found = torch.autograd.grad(functions()[2].apply(x, forward), x, gradient)[0]
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7 * factor)

@@ -1048,6 +1048,31 @@ def test_compiled_sizes_of_functions_are_torchs(
     assert 0 < rms(size) < math.inf
 
 
+@pytest.mark.parametrize("special", [None, math.nan, 1e30])
+@pytest.mark.parametrize("offset", [0.0, 50.0])
+@pytest.mark.parametrize("target", ["native_layer_norm.default", "rms_norm.default"])
+def test_compiled_sizes_of_norms_are_torchs(
+    target: str, offset: float, special: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, weight, bias = normal(3, 40, 300) + offset, normal(300, seed=1), normal(300, seed=2)
+    x[0], x[1, 1], x[2] = 0.1, offset if special is None else special, x[2].round()
+    args = [x, [300], weight, *([bias] if "layer" in target else []), 1e-5]
+    node = Node("node", f"aten.{target}", tuple(args), {})
+    evaluator = Evaluator(Graph("forward"), {})
+    value = evaluator.operator(evaluator.graph, node, args, {})
+
+    def both() -> tuple[Any, list[Noise]]:
+        found = sizes(node, args, {}, value, evaluator.limits.call)
+        return [size.double() for size in found if size is not None], noise_of(
+            evaluator.limits.call, node, args, {}, value
+        )
+
+    (compiled, noise), _ = both(), monkeypatch.setattr("etviz.native._library", lambda: None)
+    expected, plain = both()
+    torch.testing.assert_close(compiled, expected, rtol=1e-7, atol=0.0)
+    assert noise == pytest.approx(plain, rel=1e-7)
+
+
 @pytest.mark.parametrize("size", [8, 1 << 17])
 def test_a_copy_into_a_state_rounds_nothing(size: int) -> None:
     state, given = normal(size), Ref("given")

@@ -253,14 +253,14 @@ class Float64(GraphInterpreter):
             if target in _PRODUCTS:
                 return self._product(node, _by_place(node, args, kwargs))
             if target == _BATCHED and torch.is_grad_enabled():
-                return _functions()[1].apply(*_by_place(node, args, kwargs), partial(self._limits.call, target))
+                return functions()[1].apply(*_by_place(node, args, kwargs), partial(self._limits.call, target))
             if (place := _of_one(target, args, kwargs)) is not None:
                 rest = list(args)
 
                 def function(x: torch.Tensor) -> torch.Tensor:
                     return self._limits.call(target, [*rest[:place], x, *rest[place + 1 :]], kwargs)
 
-                return _functions()[2].apply(args[place], function)
+                return functions()[2].apply(args[place], function)
             return widen(self._limits.call(target, args, kwargs))
         except EtvizError:
             raise
@@ -282,7 +282,7 @@ class Float64(GraphInterpreter):
         def forward(value: torch.Tensor) -> torch.Tensor:
             return widen(self._limits.call(node.target, [*given[:operand], value, *given[operand + 1 :]], {}))
 
-        return _functions()[0].apply(x, forward, backward)
+        return functions()[0].apply(x, forward, backward)
 
     def again(self, address: int) -> Callable[[], torch.Tensor] | None:
         source = self._unpacked.source(address)
@@ -373,7 +373,7 @@ def _of_one(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int 
 
 
 @functools.cache
-def _functions() -> Any:
+def functions() -> Any:
     class Product(torch.autograd.Function):
         """A product in float64; its derivative in float32 suffices for shares, and spares a copy of the weight."""
 
