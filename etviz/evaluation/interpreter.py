@@ -170,6 +170,9 @@ class GraphInterpreter(ABC):
         self._largest = self._held = 0
 
     def _read_once(self, target: str) -> torch.Tensor:
+        small = self.prepared.small.get(target)
+        if small is not None:
+            return small
         weight = self._read.pop(target, None)
         if weight is None:
             weight = self._kept(target)

@@ -106,7 +106,9 @@ class Limits:
 
 
 @functools.cache
-def _view_of(target: str) -> Callable[..., torch.Tensor] | None:
+def _view_of(target: str) -> Callable[..., torch.Tensor | None] | None:
+    if target == "dim_order_ops._clone_dim_order.default":
+        return _in_dim_order
     library, _, rest = target.partition(".")
     name, _, overload = rest.partition("_copy.")
     if library != "aten" or name not in _VIEWS or not overload:
@@ -114,8 +116,14 @@ def _view_of(target: str) -> Callable[..., torch.Tensor] | None:
     return getattr(getattr(torch.ops.aten, name), overload, None)
 
 
+def _in_dim_order(
+    given: torch.Tensor, *, non_blocking: bool = False, dim_order: Sequence[int] | None = None
+) -> torch.Tensor | None:
+    return torch.ops.aten.alias.default(given) if [*(dim_order or ())] == sorted(dim_order or ()) else None
+
+
 def _same_memory(
-    view: Callable[..., torch.Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
+    view: Callable[..., torch.Tensor | None], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> torch.Tensor | None:
     """A copy that changes nothing is not made: no admitted operator writes to what it reads."""
     given = args[0] if args else None
@@ -124,7 +132,7 @@ def _same_memory(
     if not given.is_contiguous() or given.data_ptr() % _ALIGNED:
         return None
     same = view(*args, **kwargs)
-    return same if same.is_contiguous() and same.numel() == given.numel() else None
+    return same if same is not None and same.is_contiguous() and same.numel() == given.numel() else None
 
 
 def _checked(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
