@@ -44,7 +44,7 @@ class InLanes:
     """
 
     def __init__(self, evaluator: Evaluator, *, measured: bool, kept: Kept | None = None) -> None:
-        self._kept = kept if evaluator.independent else None
+        self._kept = kept if not evaluator.has_branches else None
         self._plain, self._samples, self._given = evaluator, Samples(), ()
         self._earlier, self._told = EarlierNoise(), dict[int, Samples]()
         self._go_on_with(first_lanes(evaluator) if measured else evaluator)

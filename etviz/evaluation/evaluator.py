@@ -160,7 +160,7 @@ class Evaluator(GraphInterpreter):
             self._begin(self.turns.get(turn, Turn()), with_log=logged[0] is not None)
             env = self.bind(self.graph, inputs)
             env |= {name: self.state[key] for name, key in self._exchange.takes.items()}
-            lanes = replay or self._has_branches
+            lanes = replay or self.has_branches
             scopes = [
                 Scope(env, self.second_lane(env) if lanes and told is not None else None, seen, told) for told in logged
             ]
@@ -193,7 +193,7 @@ class Evaluator(GraphInterpreter):
 
     def beside(self, call: Interlude) -> Self:
         other = copy.copy(self)
-        for name in ("_has_branches", "_giving_outputs", "_untold", "_note"):
+        for name in ("has_branches", "_giving_outputs", "_untold", "_note"):
             vars(other).pop(name, None)
         other.graph, other.constants = call.evaluator.graph, call.evaluator.constants
         other.prepared, other.roundings = call.evaluator.prepared, ()
@@ -214,10 +214,10 @@ class Evaluator(GraphInterpreter):
     @property
     def independent(self) -> bool:
         """True if no execution finds another one's state, and all take the same branches."""
-        return not self._has_branches and not self.keeps_state
+        return not self.has_branches and not self.keeps_state
 
     @cached_property
-    def _has_branches(self) -> bool:  # or loops, whose carries tell what their operators had
+    def has_branches(self) -> bool:  # or loops, whose carries tell what their operators had
         return any(node.target in CONTROL for node in self.graph.nodes)
 
     @property
