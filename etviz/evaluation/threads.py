@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
+from etviz.evaluation.unpacked import elements
+from etviz.graph.quantize_ops import unpacked_weights
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from etviz.graph.ir import Graph
 
-SMALL: Final = 10_000_000
-"""Maximum number of weights of a small model."""
+_GRAIN: Final = 32_768
+"""Elements that torch gives to a thread at least."""
 _LOOKS: Final = 5
 _APART: Final = 2e-3
 """Seconds between two looks: longer than a thread spins that has nothing to do."""
@@ -29,7 +32,7 @@ _OWN: Final = Path("/proc/self/task")
 
 @contextmanager
 def threads_for(graph: Graph) -> Generator[None]:
-    """One thread for a small model, else free cores; then restores the user's number."""
+    """One thread for small operators, else free cores; then restores the user's number."""
     threads = torch.get_num_threads()
     if threads == 1:
         yield
@@ -42,7 +45,13 @@ def threads_for(graph: Graph) -> Generator[None]:
 
 
 def is_small(graph: Graph) -> bool:
-    return sum(_weights(graph).values()) <= SMALL
+    """True if an operator's elements are too few for two threads: one of them would spin while Python goes on."""
+    return elements_of(graph) <= 2 * _GRAIN * _operators(graph)
+
+
+def elements_of(graph: Graph) -> int:
+    """Elements of all weights, and of all values that are no dequantized weights."""
+    return sum(_weights(graph).values()) + _values(graph)
 
 
 def free_cores() -> int:
@@ -93,3 +102,14 @@ def _weights(graph: Graph) -> dict[str, int]:
     for inner in graph.subgraphs.values():
         sizes |= _weights(inner)
     return sizes
+
+
+def _values(graph: Graph) -> int:
+    unpacked = unpacked_weights(graph)
+    nodes = (node for node in graph.nodes if node.name not in unpacked)
+    own = sum(elements(meta) or 0 for node in nodes for meta in node.outputs)
+    return own + sum(map(_values, graph.subgraphs.values()))
+
+
+def _operators(graph: Graph) -> int:
+    return len(graph.nodes) + sum(map(_operators, graph.subgraphs.values()))

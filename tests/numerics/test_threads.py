@@ -14,17 +14,19 @@ from etviz import native
 from etviz.errors import UsageError
 from etviz.evaluation import threads as of_torch
 from etviz.evaluation.law import in_order
-from etviz.evaluation.threads import SMALL, free_cores, threads_for
-from etviz.graph.ir import Graph, Input, Meta
+from etviz.evaluation.threads import free_cores, threads_for
+from etviz.graph.ir import Graph, Input, Meta, Node
 from etviz.tensors.sums import sums_of
 from tests.forks import fork
 from tests.programs import Executed
 
 
-def graph(weights: int) -> Graph:
-    """A delegate with so many weights that is called twice, and an input of any size."""
-    inner = Graph("inner", [Input("w", "constant", "w", Meta("float32", (2, weights // 2)))])
-    large = Input("x", "user", "", Meta("float32", (SMALL, SMALL)))
+def graph(weights: int, values: int, operators: int) -> Graph:
+    """A delegate with so many weights and operators that is called twice, and an input of any size."""
+    result = Meta("float32", (values // operators,))
+    nodes = [Node(f"n{at}", "aten.relu.default", (), {}, outputs=(result,)) for at in range(operators)]
+    inner = Graph("inner", [Input("w", "constant", "w", Meta("float32", (2, weights // 2)))], nodes)
+    large = Input("x", "user", "", Meta("float32", (1 << 20, 1 << 20)))
     return Graph("outer", [large], subgraphs={"a": inner, "b": inner})
 
 
@@ -38,13 +40,21 @@ def two() -> Generator[None]:
 
 @pytest.mark.usefixtures("two")
 @pytest.mark.parametrize(
-    ("weights", "free", "threads"), [(100, 8, 1), (SMALL, 8, 1), (SMALL + 2, 8, 2), (SMALL + 2, 1, 1)]
+    ("weights", "values", "free", "threads"),
+    [
+        (0, 10 * 65_536, 8, 1),
+        (2, 10 * 65_536, 8, 2),
+        (0, 10 * 65_537, 8, 2),
+        (0, 10 * 65_537, 1, 1),
+        (20 * 65_537, 0, 8, 2),
+        (20 * 65_536, 0, 8, 1),
+    ],
 )
-def test_small_models_use_one_and_large_ones_what_is_free(
-    weights: int, free: int, threads: int, monkeypatch: pytest.MonkeyPatch
+def test_small_operators_use_one_and_large_ones_what_is_free(
+    weights: int, values: int, free: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(of_torch, "free_cores", lambda: free)
-    with threads_for(graph(weights)):
+    with threads_for(graph(weights, values, 10)):
         assert torch.get_num_threads() == threads
     assert torch.get_num_threads() == 2
 
