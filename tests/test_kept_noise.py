@@ -31,7 +31,7 @@ Make = Callable[[str], Executed]
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of the noise, on a machine that takes every program for a large one."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("etviz.loading.kept_noise._SMALL", 0)
+    monkeypatch.setattr("etviz.evaluation.threads.SMALL", 0)
     before, etviz.options.isolation = etviz.options.isolation, "never"
     yield tmp_path / "state" / "etviz" / "noise"
     etviz.options.isolation = before

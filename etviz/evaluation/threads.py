@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from etviz.graph.ir import Graph
 
+SMALL: Final = 10_000_000
+"""Maximum number of weights of a model whose reference has the same bits each time."""
 _GRAIN: Final = 32_768
 """Elements that torch gives to a thread at least."""
 _LOOKS: Final = 5
@@ -32,12 +34,12 @@ _OWN: Final = Path("/proc/self/task")
 
 @contextmanager
 def threads_for(graph: Graph) -> Generator[None]:
-    """One thread for small operators, else free cores; then restores the user's number."""
+    """One thread for a small model or small operators, else free cores; then restores the user's number."""
     threads = torch.get_num_threads()
     if threads == 1:
         yield
         return
-    torch.set_num_threads(1 if is_small(graph) else min(threads, free_cores()))
+    torch.set_num_threads(1 if is_small(graph) or _has_small_operators(graph) else min(threads, free_cores()))
     try:
         yield
     finally:
@@ -45,13 +47,16 @@ def threads_for(graph: Graph) -> Generator[None]:
 
 
 def is_small(graph: Graph) -> bool:
-    """True if an operator's elements are too few for two threads: one of them would spin while Python goes on."""
-    return elements_of(graph) <= 2 * _GRAIN * _operators(graph)
+    return sum(_weights(graph).values()) <= SMALL
 
 
-def elements_of(graph: Graph) -> int:
-    """Elements of all weights, and of all values that are no dequantized weights."""
-    return sum(_weights(graph).values()) + _values(graph)
+def has_few_values(graph: Graph) -> bool:
+    return _values(graph) <= SMALL
+
+
+def _has_small_operators(graph: Graph) -> bool:
+    """True where one of two threads would spin while Python goes on."""
+    return sum(_weights(graph).values()) + _values(graph) <= 2 * _GRAIN * _operators(graph)
 
 
 def free_cores() -> int:

@@ -20,7 +20,7 @@ from etviz.artifacts.files import write_file
 from etviz.artifacts.known_files import identity, state_folder
 from etviz.errors import EtvizError
 from etviz.evaluation.noise import Samples
-from etviz.evaluation.threads import elements_of
+from etviz.evaluation.threads import has_few_values, is_small
 from etviz.tensors.digest import digest
 from etviz.tensors.metrics import Noise
 from etviz.upstream.libraries import is_users
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MOST: Final = 64
-_SMALL: Final = 10_000_000
-"""Elements up to which noise is measured as fast as it is read."""
 _PROGRAM: Final = ("pte", "etrecord", "record")
 _LOG: Final = ("etdump", "debug_buffer")
 _DAMAGED: Final = (OSError, ValueError, LookupError, TypeError, AttributeError)
@@ -51,7 +49,7 @@ class KeptNoise:
         self._names = [(node.name, node.target, node.instruction) for node in graph.walk()]
         whole = ("etrecord" in named or "record" in named) and not (paired.turns or paired.forgotten)
         users = paired.own_operators is not None or any(is_users(target) for _, target, _ in self._names)
-        self._is_kept = whole and not users and elements_of(graph) > _SMALL
+        self._is_kept = whole and not users and not (is_small(graph) and has_few_values(graph))
         self._pairing = paired.pairing
 
     def of(self, inputs: Sequence[Any]) -> Samples | None:

@@ -145,7 +145,7 @@ export function Table({ payload, pages }: { payload: Payload; pages: boolean }):
   const [frame, room] = useWidth<HTMLDivElement>(0);
   const widths = columnWidths(columns, view.columnWidths.value, room);
   const width = widths.reduce((sum, one) => sum + one, 0);
-  const list = useWindow(count, ROW_HEIGHT, HEAD_HEIGHT, pages);
+  const list = useWindow(rows.order.value, ROW_HEIGHT, HEAD_HEIGHT, pages);
   const inView = useColumnsInView(list.element, columns, widths, room);
   const focus = useSignal<GridFocus>({ part: "rows", column: 0 });
   const onKeyDown = useTableKeys(payload, list, columns, focus);

@@ -110,7 +110,7 @@ export function TreeGrid(props: { payload: Payload; pages: boolean; nodes?: Node
   const nodes = props.nodes ?? app.nodes;
   const tree = nodes.tree.value;
   const count = nodes.visible.value.length;
-  const list = useWindow(count, TREE_ROW_HEIGHT, HEAD_HEIGHT, pages);
+  const list = useWindow(nodes.visible.value, TREE_ROW_HEIGHT, HEAD_HEIGHT, pages);
   const { onKeyDown, active } = useTreeKeys(payload, nodes, list);
   useReveal(nodes, list, active);
   return (

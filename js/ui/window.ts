@@ -1,5 +1,5 @@
 // The windowed list: which rows of one height are drawn of a long list, and bringing a row into view.
-import { useCallback, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 export interface DrawnRange {
   start: number;
@@ -12,18 +12,21 @@ const MOST = 300;
 /** A window moves by so many rows, so that small scrolls draw nothing. */
 const STEP = 4;
 
-/** Rows in view plus `overscan` on each side. */
+/** Rows that are drawn on each side of those in view. */
+const AROUND = 6;
+
+/** Rows in view plus those `around` them. */
 export function windowOf(
   scrollTop: number,
   viewHeight: number,
   rowHeight: number,
   count: number,
-  overscan = 6,
+  around = AROUND,
 ): DrawnRange {
   const first = Math.floor(Math.max(0, scrollTop) / rowHeight / STEP) * STEP;
   const inView = Math.min(MOST, Math.ceil(viewHeight / rowHeight) + STEP);
-  const start = Math.max(0, Math.min(first - overscan, count - inView));
-  return { start, end: Math.min(count, first + inView + overscan) };
+  const start = Math.max(0, Math.min(first - around, count - inView));
+  return { start, end: Math.min(count, first + inView + around) };
 }
 
 /** Scroll position that shows `position` fully; the same position if it is in view already. */
@@ -100,11 +103,30 @@ export interface WindowedList {
   paged: { height: string; first: number; turn: (pages: number) => void } | null;
 }
 
+/** False for one frame where all rows may be other ones: of another list, or far away. Then it draws again. */
+function useSettled(list: unknown, place: Measured | null): boolean {
+  const seen = useRef<{ list: unknown; top: number } | null>(null);
+  const [, drawAgain] = useState<unknown>(null);
+  const here = { list, top: place?.top ?? 0 };
+  const near = Math.abs(here.top - (seen.current?.top ?? 0)) <= (place?.height ?? 0);
+  const settled = seen.current?.list === list && near;
+  useEffect(() => {
+    if (settled) {
+      seen.current = here;
+      return;
+    }
+    const timer = setTimeout(() => drawAgain((seen.current = here))); // effects run after the frame
+    return () => clearTimeout(timer);
+  }, [list, here.top, settled]);
+  return settled;
+}
+
 /**
- * `above` is the height of a sticky head inside the scroll container. In `pages`, the list has no scrollbar and its
- * height is that of its rows: what is around it scrolls.
+ * `items` are what the list shows. `above` is the height of a sticky head inside the scroll container. In `pages`, the
+ * list has no scrollbar and its height is that of its rows: what is around it scrolls.
  */
-export function useWindow(count: number, rowHeight: number, above = 0, pages = false): WindowedList {
+export function useWindow(items: ArrayLike<unknown>, rowHeight: number, above = 0, pages = false): WindowedList {
+  const count = items.length;
   const held = useRef<HTMLElement | null>(null);
   const wanted = useRef(-1);
   const scrolled = useRef(0);
@@ -139,11 +161,12 @@ export function useWindow(count: number, rowHeight: number, above = 0, pages = f
   }, [pages]);
 
   useScrollAndSize(element, update, () => show(wanted.current));
+  const around = useSettled(items, measured) ? AROUND : 0;
 
   return {
     ref: (drawnElement) => (held.current = drawnElement),
     element,
-    window: measured ? windowOf(measured.top, measured.height, rowHeight, count) : { start: 0, end: 0 },
+    window: measured ? windowOf(measured.top, measured.height, rowHeight, count, around) : { start: 0, end: 0 },
     page: () => (pages ? PAGE_ROWS : Math.max(1, Math.floor(viewHeight() / rowHeight) - 1)),
     show,
     toTop: () => {

@@ -42,19 +42,19 @@ def two() -> Generator[None]:
 @pytest.mark.parametrize(
     ("weights", "values", "free", "threads"),
     [
-        (0, 10 * 65_536, 8, 1),
-        (2, 10 * 65_536, 8, 2),
-        (0, 10 * 65_537, 8, 2),
-        (0, 10 * 65_537, 1, 1),
-        (20 * 65_537, 0, 8, 2),
-        (20 * 65_536, 0, 8, 1),
+        (10_000_000, 1 << 40, 8, 1),
+        (10_000_002, 1 << 40, 8, 2),
+        (10_000_002, 1 << 40, 1, 1),
+        (4096 * 20 * 65_536, 0, 8, 1),
+        (4096 * 20 * 65_536 + 2, 0, 8, 2),
+        (4096 * 20 * 65_536, 4096 * 10, 8, 2),
     ],
 )
 def test_small_operators_use_one_and_large_ones_what_is_free(
     weights: int, values: int, free: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(of_torch, "free_cores", lambda: free)
-    with threads_for(graph(weights, values, 10)):
+    with threads_for(graph(weights, values, 10 * 4096)):
         assert torch.get_num_threads() == threads
     assert torch.get_num_threads() == 2
 
