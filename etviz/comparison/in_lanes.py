@@ -119,7 +119,7 @@ class InLanes:
             self._plain.shown_before = {}
 
     def settle(self, comparison: ExecutionGaps) -> None:
-        """Judge the total gaps of an execution as far as noise is known; where that is enough, measure no more."""
+        """Judge total gaps as far as noise is known; where that is enough, measure no more."""
         explain(comparison)
         self._earlier.settle(comparison)
         unknown = not comparison.judged and self.evaluator.keeps_state  # so are those of all that come later

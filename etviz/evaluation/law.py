@@ -65,13 +65,13 @@ _ARITHMETIC: Final = frozenset(("add", "sub", "rsub", "mul", "div", "sqrt", "fmo
 _CUTTING: Final = frozenset(("clamp", "hardtanh", "relu"))
 _UNITS: Final = {**EPS, "complex64": EPS["float32"], "complex128": EPS["float64"]}
 _STEPPED: Final = frozenset(("fmod", "remainder"))
-"""Functions with steps, as divisions that are rounded to whole numbers: a quotient's rounding may cross one."""
+"""Functions with steps, as divisions that are rounded: a quotient's rounding may cross one."""
 _FIRST: Final = 4096
 """Number of elements that tell whether a value consists of few different ones."""
 ENOUGH: Final = 1000
-"""Number of independent elements from which `allowance` is 1: further samples tell nothing new."""
+"""Number of independent elements from which `allowance` is 1."""
 _TERMS, _CLOSE = 60, 1e-12
-"""Terms that the continued fraction of the F distribution needs for `ENOUGH` degrees of freedom to be so close."""
+"""Terms of the continued fraction that the F distribution needs for `ENOUGH` degrees of freedom."""
 _PICKING: Final = frozenset(("copy_", "embedding", "index_select", "gather", "index", "where", "full_like"))
 _NORMS: Final[MutableMapping[torch.Tensor, tuple[int, torch.Tensor]]] = WeakIdKeyDictionary()
 _CHOOSING: Final = frozenset(
@@ -932,7 +932,7 @@ def _squares_of(size: torch.Tensor, count: int) -> tuple[float, float]:
 
 
 def _independent(value: torch.Tensor, size: torch.Tensor, plain: float) -> float:
-    """As `independent`; equal results of equal size count as one, since equal inputs make them, and so equal errors."""
+    """As `independent`; equal results of equal size count as one: equal inputs made them."""
     # The first elements of a large value are looked at, then all if these are few different ones.
     values = (value.abs() if value.is_complex() else value).reshape(-1)
     sizes = size.expand(value.shape).reshape(-1)
@@ -952,7 +952,7 @@ def _independent(value: torch.Tensor, size: torch.Tensor, plain: float) -> float
 
 
 LastRounded = list[list["tuple[Node, int | None]"]]
-"""For each result of a graph, the operators whose roundings it has as they are, and which of their outputs has them."""
+"""For each result of a graph, the operators whose roundings it has, and their outputs."""
 
 
 class Sizing:
@@ -1074,4 +1074,4 @@ _FAMILIES: Final[Mapping[str, Family]] = {
     ),
     **dict.fromkeys(("grid_sampler", "grid_sampler_2d", "grid_sampler_3d"), _sampled),
 }
-"""By the name of the operator: S of each output, from its arguments in order, its results, how to call, its target."""
+"""By the operator's name: S of each output, from arguments in order, results, how to call, target."""

@@ -125,7 +125,7 @@ def _in_dim_order(
 def _same_memory(
     view: Callable[..., torch.Tensor | None], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> torch.Tensor | None:
-    """A copy that changes nothing is not made: no admitted operator writes to what it reads."""
+    """No admitted operator writes to what it reads."""
     given = args[0] if args else None
     if type(given) is not torch.Tensor or has_further_axis(given):
         return None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph
 
 SMALL: Final = 10_000_000
-"""Maximum number of weights of a model whose reference has the same bits each time."""
+"""Maximum number of weights of a small model."""
 _GRAIN: Final = 32_768
 """Elements that torch gives to a thread at least."""
 _LOOKS: Final = 5

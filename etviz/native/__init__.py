@@ -183,7 +183,7 @@ def errors_of_sums(terms: int, rows: int, count: int, bits: int, unit: float, ou
 def sizes_of_norm(
     x: int, values: int, weight: int, rows: int, count: int, bits: int, law: Sequence[float], out: int, statistics: int
 ) -> bool:
-    """Of float32 rows, with the numbers that repeats.c says; False if a number is not finite, or without a pass."""
+    """Of float32 rows, with the numbers of repeats.c; False as above."""
     library, given = _library(), (ctypes.c_double * 8)(*law)
     return library is not None and bool(
         library.etviz_normalized(x, values, weight or None, rows, count, bits, given, out, statistics)

@@ -255,10 +255,10 @@ class Float64(GraphInterpreter):
             if target == _BATCHED and torch.is_grad_enabled():
                 return functions()[1].apply(*_by_place(node, args, kwargs), partial(self._limits.call, target))
             if (place := _of_one(target, args, kwargs)) is not None:
-                rest = list(args)
+                before, after = args[:place], args[place + 1 :]
 
                 def function(x: torch.Tensor) -> torch.Tensor:
-                    return self._limits.call(target, [*rest[:place], x, *rest[place + 1 :]], kwargs)
+                    return self._limits.call(target, [*before, x, *after], kwargs)
 
                 return functions()[2].apply(args[place], function)
             return widen(self._limits.call(target, args, kwargs))
@@ -364,7 +364,7 @@ def _backward(
 
 
 def _of_one(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
-    """The place of the only tensor of a function of each element, if a gradient goes back to it."""
+    """The place of the only tensor, if a gradient goes back to it."""
     if not torch.is_grad_enabled() or not is_pointwise(target):
         return None
     places = [at for at, value in enumerate(args) if isinstance(value, torch.Tensor)]
@@ -375,7 +375,7 @@ def _of_one(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int 
 @functools.cache
 def functions() -> Any:
     class Product(torch.autograd.Function):
-        """A product in float64; its derivative in float32 suffices for shares, and spares a copy of the weight."""
+        """Its derivative in float32 suffices for shares, and spares a copy of the weight."""
 
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor, forward: Callable[..., torch.Tensor], backward: Any) -> torch.Tensor:
@@ -402,7 +402,7 @@ def functions() -> Any:
             return _times(gradient, y.mT, factor * by_y), _times(x.mT, gradient, factor * by_x), None
 
     class OfEach(torch.autograd.Function):
-        """A function of each element; its derivative in float32, where the program has it, too."""
+        """Its derivative in float32, which the program has, too."""
 
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor, function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:

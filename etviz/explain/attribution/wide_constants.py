@@ -1,8 +1,4 @@
-"""Constants in float64 while they are needed: all together would take twice the memory of the weights.
-
-For the backward pass, autograd keeps a constant's name and the saved view's place in it, and for a dequantized weight
-the node.
-"""
+"""Constants in float64 while they are needed: all together would take twice the memory of the weights."""
 
 from __future__ import annotations
 
