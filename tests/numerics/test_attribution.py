@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -470,3 +471,24 @@ def test_derivatives_in_float32_are_those_in_float64(function: str, factor: floa
     expected = torch.autograd.grad(forward(x), x, gradient)[0]
     found = torch.autograd.grad(functions()[2].apply(x, forward), x, gradient)[0]
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7 * factor)
+
+
+class Summed(nn.Module):
+    """Products in three delegates, with sums between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(48, 48, bias=False) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x).cumsum(-1)
+        return x
+
+
+@pytest.mark.parametrize("size", [1e-18, 1.0, 1e18])
+def test_shares_of_small_and_large_values_add_up(size: float) -> None:
+    torch.manual_seed(0)
+    inspection = etviz.debug(Summed(), (size * torch.randn(4, 48),), partitioner=[XnnpackPartitioner()])
+    assert (inspection.gaps["kind"] == "delegate").sum() == 3
+    assert inspection.attribution().attrs["sum"] == pytest.approx(1.0, abs=1e-3)

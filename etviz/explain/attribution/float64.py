@@ -328,6 +328,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _short(value: torch.Tensor, base: torch.Tensor | None = None) -> tuple[torch.Tensor, float] | None:
+    value, base = value.detach(), base.detach() if base is not None else None
     found = narrowed(value, base)
     if not math.isfinite(found.largest):
         return None
