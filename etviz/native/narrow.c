@@ -34,8 +34,7 @@ EXPORTED int etviz_narrow(const void *x, int is_float, const double *base, int64
         sums each[BLOCKS];
         const int64_t end = n - start < BLOCKS * BLOCK ? n : start + BLOCKS * BLOCK;
 #pragma omp parallel for num_threads(etviz_threads()) if (n >= MANY)
-        for (int64_t at = start; at < end; at += BLOCK)
-        {
+        for (int64_t at = start; at < end; at += BLOCK) {
             const double *below = base ? base + at : 0;
             const int64_t count = end - at < BLOCK ? end - at : BLOCK;
             float *room = out ? out + at : 0;

@@ -118,8 +118,8 @@ static int normalized(const float *x, const float *v, const double *weight, int6
         for (int64_t i = 0; i < count; i++) {
             const double w = weight ? weight[i] : 1;
             const double square = (row[i] * inverse * steps + of_mean * inverse) * w * w + (double)v[i] * v[i];
-            all += square;
             out[i] = (float)sqrt(square);
+            all += out[i];
         }
         statistics[0] = sqrt(of_mean), statistics[total] = sqrt(inverse * steps);
     }
