@@ -1055,7 +1055,8 @@ def test_compiled_sizes_of_norms_are_torchs(
     target: str, offset: float, special: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, weight, bias = normal(3, 40, 300) + offset, normal(300, seed=1), normal(300, seed=2)
-    x[0], x[1, 1], x[2] = special if special == 2e36 else 0.1, offset if special is None else special, x[2].round()
+    one = offset if special is None else special
+    x[0], x[1, 1], x[2] = one if one == 2e36 else 0.1, one, x[2].round()
     args = [x, [300], weight, *([bias] if "layer" in target else []), 1e-5]
     node = Node("node", f"aten.{target}", tuple(args), {})
     evaluator = Evaluator(Graph("forward"), {})
