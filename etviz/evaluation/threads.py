@@ -39,7 +39,8 @@ def threads_for(graph: Graph) -> Generator[None]:
     if threads == 1:
         yield
         return
-    torch.set_num_threads(1 if is_small(graph) or _has_small_operators(graph) else min(threads, free_cores()))
+    one = is_small(graph) or _has_small_operators(graph)
+    torch.set_num_threads(1 if one else min(threads, free_cores()))
     try:
         yield
     finally:

@@ -26,9 +26,8 @@ def narrowed(x: torch.Tensor, base: torch.Tensor | None = None, *, wanted: bool 
     if fits and x.dtype in (torch.float32, torch.float64):
         if not torch.ops.aten.is_non_overlapping_and_dense(x) or (base is not None and base.stride() != x.stride()):
             x, base = x.contiguous(), base.contiguous() if base is not None else None
-        small = torch.empty(x.shape, dtype=torch.float32)
-        if not x.is_contiguous():
-            small = torch.empty_like(x, dtype=torch.float32)
+        laid_out = torch.contiguous_format if x.is_contiguous() else torch.preserve_format
+        small = torch.empty_like(x, dtype=torch.float32, memory_format=laid_out)
         elements = native.Elements(x.data_ptr(), dtype_name(x.dtype))
         below, out = base.data_ptr() if base is not None else 0, small.data_ptr() if wanted else 0
         found = native.narrow(elements, below, x.numel(), out)
