@@ -58,6 +58,7 @@ from etviz.evaluation.several import (
     part_of,
     several,
 )
+from etviz.evaluation.threads import has_small_operators
 from etviz.evaluation.unpacked import elements, largest_value
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.draws import draws
@@ -1098,15 +1099,18 @@ def chained(graph: Graph) -> list[Rounding]:
 
 
 def batches(graph: Graph, names: Collection[str] = (), taken: int = 0) -> list[list[int]]:
-    """Seeds of the lanes that are evaluated together: all of them, unless they take much memory.
+    """Seeds of the lanes that are evaluated together: all of them, unless they take much memory or operators are large.
 
-    There are as many as the smallest value needs to have `ENOUGH` elements over all lanes, without those `taken`.
+    There are as many as the smallest value needs to have `ENOUGH` elements over all lanes, without those `taken`. One
+    lane of large operators goes first, since it often is enough.
     """
     results = {*names, *graph.results()}
     counts = (elements(meta) for node in graph.nodes if node.name in results for meta in node.outputs)
     seeds = list(range(taken, min(PASSES, math.ceil(ENOUGH / max(1, min(filter(None, counts), default=1))))))
-    together = not _has_branches(graph) and 0 < (largest_value(graph) or 0) <= _SMALL
-    return [seeds] if together and seeds else [[seed] for seed in seeds]
+    if _has_branches(graph) or not 0 < (largest_value(graph) or 0) <= _SMALL:
+        return [[seed] for seed in seeds]
+    first = len(seeds) if taken or has_small_operators(graph) else 1
+    return [part for part in (seeds[:first], seeds[first:]) if part]
 
 
 def first_lanes(evaluator: Evaluator) -> Lanes:

@@ -39,7 +39,7 @@ def threads_for(graph: Graph) -> Generator[None]:
     if threads == 1:
         yield
         return
-    one = is_small(graph) or _has_small_operators(graph)
+    one = is_small(graph) or has_small_operators(graph)
     torch.set_num_threads(1 if one else min(threads, free_cores()))
     try:
         yield
@@ -55,7 +55,7 @@ def has_few_values(graph: Graph) -> bool:
     return _values(graph) <= SMALL
 
 
-def _has_small_operators(graph: Graph) -> bool:
+def has_small_operators(graph: Graph) -> bool:
     """True where one of two threads would spin while Python goes on."""
     return sum(_weights(graph).values()) + _values(graph) <= 2 * _GRAIN * _operators(graph)
 
