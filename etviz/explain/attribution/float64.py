@@ -23,6 +23,7 @@ from etviz.evaluation.operator_rules import by_position, constant, is_pointwise,
 from etviz.evaluation.products import is_cut, product, weight_of
 from etviz.evaluation.rounds import Course
 from etviz.evaluation.unpacked import Quantized
+from etviz.explain.attribution.affine_end import PRODUCTS, AffineEnd
 from etviz.explain.attribution.differences import narrowed
 from etviz.explain.attribution.wide_constants import WideConstants, widen
 from etviz.graph.ir import LOOPS, Graph, Meta, Node, Ref, Tag, map_arg
@@ -33,13 +34,6 @@ from etviz.tensors.finite import has_nonfinite
 After = Callable[[Node, Any], Any]
 _HALF_TO_FLOAT: Final = {"aten._softmax.default", "aten._log_softmax.default"}
 _EMBEDDING: Final = "aten.embedding.default"
-_PRODUCTS: Final = {
-    LINEAR: (0, 1),
-    "aten.mm.default": (0, 1),
-    "aten.addmm.default": (1, 2),
-    "aten.convolution.default": (0, 1),
-}
-"""Products that are linear in one argument: its position, and the weight's."""
 _BATCHED: Final = "aten.bmm.default"
 _VIEWS: Final = {
     "aten.permute_copy.default": "aten.permute.default",
@@ -69,6 +63,7 @@ class _Evaluation:
     state: State
     after: After | None = None
     gradient: bool = True
+    left_out: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, point: ExpansionPoint, after: After | None) -> _Evaluation:
@@ -119,7 +114,7 @@ class Float64(GraphInterpreter):
     ) -> None:
         last, first = self.last_uses(graph), min(lane.start for lane in lanes)
         for at, node in enumerate(graph.nodes[first:to], first):
-            here = [lane for lane in lanes if lane.start <= at]
+            here = [lane for lane in lanes if lane.start <= at and node.name not in lane.left_out]
             for lane, value in zip(here, self._values(graph, node, here), strict=True):
                 lane.env[node.name] = lane.after(node, value) if lane.after is not None else value
                 for name in last.get(node.name, ()):
@@ -137,7 +132,7 @@ class Float64(GraphInterpreter):
             if all(lane.env[name] is lanes[0].env[name] for lane in lanes for name in before):
                 return [self._value(graph, node, lanes[0])] * len(lanes)
             return [self._value(graph, node, lane) for lane in lanes]
-        if len(lanes) > 1 and node.target in _PRODUCTS:
+        if len(lanes) > 1 and node.target in PRODUCTS:
             given = [_by_place(node, *self.arguments(lane.env, node)) for lane in lanes]
             if (weight := weight_of(node.target, given[0], {})) is not None:
                 alone = 1 if lanes[0].gradient else 0
@@ -153,7 +148,7 @@ class Float64(GraphInterpreter):
     ) -> list[Any]:
         """Lanes differ by the product of the operands' difference: its float32 rounding is a ten-millionth."""
         first, values = given[0], [self._value(graph, node, lanes[0])]
-        operand, weight = _PRODUCTS[node.target]
+        operand, weight = PRODUCTS[node.target]
         narrow = self.constants.narrow(first[weight]) if len(first) > weight else None
         for lane, operands in zip(lanes[1:], given[1:], strict=True):
             same = all(
@@ -177,6 +172,31 @@ class Float64(GraphInterpreter):
     ) -> list[Any]:
         lanes = [_Evaluation(0, env, state, None, gradients and not at) for at, (env, state) in enumerate(given)]
         return self._values(graph, node, lanes)
+
+    def before_end(
+        self, graph: Graph, node: Node, end: AffineEnd, given: tuple[dict[str, Any], dict[str, Any]], state: State
+    ) -> tuple[Any, list[tuple[Any, Any]]]:
+        """The value in the first of two lanes, and what enters the affine end in both of them."""
+        first, second = {name: _entering(value, name in end.given) for name, value in given[0].items()}, given[1]
+        entering = [(first[name], second[name]) for name in end.given]
+        if node.target != "delegate":
+            return self._values(graph, node, [_Evaluation(0, first, state)])[0], entering
+        inner, ones, others = graph.inside(node), dict[str, Any](), dict[str, Any]()
+
+        def enter(item: Node, value: Any) -> Any:
+            return ones.setdefault(item.name, _entering(value, True)) if item.name in end.values else value
+
+        def keep(item: Node, value: Any) -> Any:
+            return others.setdefault(item.name, value) if item.name in end.values else value
+
+        lanes = [_Evaluation(0, env, state) for env in (first, second)]
+        bound = [self._bound(inner, node, lane) for lane in lanes]
+        lanes = [
+            _Evaluation(0, bound[0], state, enter),
+            _Evaluation(0, bound[1], state, keep, gradient=False, left_out=end.nodes),
+        ]
+        self._walk(inner, lanes, len(inner.nodes))
+        return self._ended(inner, lanes[0]), entering + [(ones[name], others[name]) for name in end.values]
 
     def _bound(self, inner: Graph, node: Node, lane: _Evaluation) -> dict[str, Any]:
         self.state = lane.state
@@ -250,7 +270,7 @@ class Float64(GraphInterpreter):
         if target in _COPIES:
             args, kwargs, target = by_position(target, args, kwargs)[0][:1], {}, "aten.alias.default"
         try:
-            if target in _PRODUCTS:
+            if target in PRODUCTS:
                 return self._product(node, _by_place(node, args, kwargs))
             if target == _BATCHED and torch.is_grad_enabled():
                 return functions()[1].apply(*_by_place(node, args, kwargs), partial(self._limits.call, target))
@@ -268,7 +288,7 @@ class Float64(GraphInterpreter):
             return self._narrow(graph, node, args, kwargs)
 
     def _product(self, node: Node, given: list[Any]) -> Any:
-        operand, weight = _PRODUCTS[node.target]
+        operand, weight = PRODUCTS[node.target]
         x = given[operand]
         grads = [tensor for tensor in given if isinstance(tensor, torch.Tensor) and tensor.requires_grad]
         narrow = (
@@ -319,6 +339,10 @@ class Float64(GraphInterpreter):
             raise PairingError(f"The reference of {node.name} ({node.target}) can't be computed: {error}") from error
 
 
+def _entering(value: Any, enters: bool) -> Any:
+    return value.view_as(value) if enters and isinstance(value, torch.Tensor) else value
+
+
 def _gradients(lane: _Evaluation) -> Any:
     return torch.set_grad_enabled(lane.gradient and torch.is_grad_enabled())
 
@@ -349,7 +373,7 @@ def _moved(
 def _backward(
     target: str, given: Sequence[Any], weight: Callable[[], torch.Tensor]
 ) -> Callable[[torch.Tensor], torch.Tensor] | None:
-    shape = given[_PRODUCTS[target][0]].shape
+    shape = given[PRODUCTS[target][0]].shape
     if target == LINEAR:
         return lambda gradient: gradient @ weight().float()
     if target != "aten.convolution.default":

@@ -23,6 +23,7 @@ from etviz.evaluation.interpreter import State
 from etviz.evaluation.limits import nbytes
 from etviz.evaluation.rounds import Course, Turns, stacked
 from etviz.evaluation.values import Logged, flat_values
+from etviz.explain.attribution.affine_end import AffineEnd, affine_end
 from etviz.explain.attribution.differences import dot, narrowed
 from etviz.explain.attribution.float64 import Float64, rounds
 from etviz.explain.attribution.wide_constants import widen
@@ -34,6 +35,8 @@ from etviz.tensors.finite import has_nonfinite
 
 NEAR: Final = 1e-4
 """Threshold of the relative L2 distance of runtime and reference for derivatives at the halfway point."""
+_SMALLEST, _LARGEST = 1e-30, 1e30
+"""Differences between them are kept as float32."""
 
 
 @dataclass(slots=True)
@@ -114,7 +117,7 @@ class Contribution:
             runtime, local = torch.where(finite, runtime, 0.0), torch.where(finite, local, 0.0)
             found = narrowed(runtime, local)
         self.size = found.norm / found.of_base if found.of_base else found.largest
-        self.difference = found.value if 1e-30 < found.largest < 1e30 else runtime - local
+        self.difference = found.value if _SMALLEST < found.largest < _LARGEST else runtime - local
 
     def collect(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
         if gradient is None:
@@ -132,6 +135,10 @@ class Contribution:
             self.gradient = gradient if self.gradient is None else self.gradient + gradient
         return clean
 
+    def leave(self, arriving: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Take what arrives at the affine end from the influence of the whole difference."""
+        self.influence = (self.influence or 0.0) - dot(gradient, arriving)
+
     def inject(self, value: Any) -> Any:
         other = self.replacement[1] if self.replacement is not None else self.difference
         if other is None:
@@ -144,13 +151,18 @@ class Contribution:
 
 @dataclass(slots=True)
 class Linearization:
-    """Mutable buffers: `found` as earlier executions left them, `left` as this one leaves them."""
+    """Mutable buffers: `found` as earlier executions left them, `left` as this one leaves them.
+
+    `whole` contributions have the whole difference to the reference, and influences less what arrives at their affine
+    ends.
+    """
 
     contributions: list[Contribution] = field(default_factory=list)
     outputs: list[NodeValues] = field(default_factory=list)
     found: dict[str, Contribution] = field(default_factory=dict)
     left: dict[str, NodeValues] = field(default_factory=dict)
     missing: set[int] = field(default_factory=set)
+    whole: list[Contribution] = field(default_factory=list)
     turns: Counter[tuple[int, int]] = field(default_factory=Counter)
 
 
@@ -178,6 +190,8 @@ class Linearizer:
         self._middle_state: State = {}
         self._found = Linearization()
         self._gradients = True
+        self._ends: dict[int, tuple[Node, AffineEnd | None]] = {}
+        self.each_difference = False
 
     def run(self, inputs: Sequence[Any], logged: Logged, *, gradients: bool = True) -> Linearization:
         """Without `gradients`, only the mutable buffers are brought up to date."""
@@ -291,6 +305,13 @@ class Linearizer:
         moved = stateful or any(lanes.runtime is not lanes.reference for lanes in given.values())
         states = {"middle": self._middle_state, "reference": self.reference_state, "runtime": self._runtime_state}
 
+        runtime = logged(node)
+        if near and moved and self._gradients and not self.each_difference:
+            lanes = self._affinely(graph, node, given, runtime)
+            if lanes is not None:
+                self._depend(graph, node, lanes, given, [True])
+                return lanes
+
         def evaluate(*names: str) -> list[Any]:
             lanes = [({n: getattr(value, name) for n, value in given.items()}, states[name]) for name in names]
             return self.float64.side_by_side(graph, node, lanes, gradients=self._gradients and names[0] == "middle")
@@ -314,9 +335,45 @@ class Linearizer:
         reference = _detached(middle) if near else values[1]
         local = values[-1] if moved and not problem else None if problem else reference
         computed = NodeValues(reference, local, middle, near)
-        lanes = self._finish(node, computed, logged(node), problem, list(given.values()))
+        lanes = self._finish(node, computed, runtime, problem, list(given.values()))
         self._depend(graph, node, lanes, given, _passing(computed))
         return lanes
+
+    def _affinely(self, graph: Graph, node: Node, given: dict[str, NodeValues], logged: Any) -> NodeValues | None:
+        """Leave the affine end out on the runtime's inputs; None if it is needed there."""
+        if id(node) not in self._ends:
+            self._ends[id(node)] = node, affine_end(graph, node)
+        end = self._ends[id(node)][1]
+        if end is None or logged is None or len(logged) != 1 or not isinstance(logged[0], torch.Tensor):
+            return None
+        envs = tuple({name: getattr(lanes, lane) for name, lanes in given.items()} for lane in ("middle", "runtime"))
+        with torch.enable_grad():
+            try:
+                value, entering = self.float64.before_end(graph, node, end, envs, self._middle_state)
+            except FileChangedError:
+                raise
+            except EtvizError:
+                return None
+        (middle,), (runtime,) = flat_values(value), logged
+        if not runtime.is_floating_point() or runtime.shape != middle.shape or middle.dtype != torch.float64:
+            return None
+        if any(one.shape != other.shape or one.dtype != torch.float64 for one, other in entering):
+            return None
+        arriving = [(one, narrowed(other, one)) for one, other in entering]
+        whole = narrowed(runtime, middle)
+        moving = [(one, found) for one, found in arriving if found.largest]
+        if not all(_SMALLEST < found.largest < _LARGEST for _, found in [*moving, (middle, whole)]):
+            return None
+        if not all(one.requires_grad for one, _ in moving):
+            return None
+        contribution = self._contribution(node.instruction, 0)
+        contribution.difference, contribution.size = whole.value, whole.norm / (whole.of_base or 1.0)
+        self._found.whole.append(contribution)
+        for one, found in moving:
+            one.register_hook(partial(contribution.leave, found.value))
+        out = NodeValues(middle.detach(), runtime.double(), middle, reach=contribution.bit)
+        out.middle, out.near = self._link(contribution, out, near=True)
+        return NodeValues.of_list([out]) if isinstance(value, (list, tuple)) else out
 
     def _depend(
         self, graph: Graph, node: Node, lanes: NodeValues, given: dict[str, NodeValues], passes: list[bool]

@@ -22,7 +22,7 @@ from etviz.errors import PairingError, UsageError
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.interludes import Turn
 from etviz.evaluation.interpreter import State
-from etviz.evaluation.replay import Replay, question
+from etviz.evaluation.replay import Execution, Replay, question
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.unpacked import has_unpacked, largest_value
 from etviz.explain.attribution.float64 import After, ExpansionPoint, Float64
@@ -102,15 +102,12 @@ def _attribute(
     steps = _Steps(progress, sum(1 for _ in evaluator.graph.walk()) * (run - first + 1) + 1)
     linearizer = Linearizer(evaluator.graph, float64, steps, evaluator.turns)
     states: list[tuple[State, State]] = []
-    linearization = Linearization()
-    for index in range(first, run + 1):
+    for index in range(first, run):
         execution = replay.executions[index]
         states.append(linearizer.states)
-        linearization = linearizer.run(execution.inputs, execution.logged, gradients=index == run)
-    if not 0 <= output < len(linearization.outputs):
-        raise UsageError(f"output must be from 0 to {len(linearization.outputs) - 1}, found {output}")
-    before, given = linearizer.begun
-    target = ErrorTarget(linearization.outputs, replay.executions[run].log.outputs(), output, loss)
+        linearizer.run(execution.inputs, execution.logged, gradients=False)
+    states.append(linearizer.states)
+    linearization, target = _linearized(replay.executions[run], linearizer, output, loss, steps)
     result = Attribution({}, output if loss is None else None, target.error)
     if target.error == 0.0:
         result.shares = {
@@ -121,13 +118,11 @@ def _attribute(
         result.notes.append("There is no error to attribute: runtime and reference are the same.")
         steps.catch_up()
         return result
-    pairs = zip(target.middles, target.seeds, strict=True)
-    roots = [(y, seed) for y, seed in pairs if seed is not None and getattr(y, "requires_grad", False)]
-    steps.total += len(linearization.contributions)
-    if roots:
-        torch.autograd.backward([y for y, _ in roots], [seed for _, seed in roots])
-        give_back()
+    if _needs_each_difference(linearization, target):
+        linearizer.states, linearizer.each_difference = states[-1], True
+        linearization, target = _linearized(replay.executions[run], linearizer, output, loss, steps)
     steps.catch_up()
+    before, given = linearizer.begun
 
     def patch(items: Sequence[Contribution]) -> float:
         return target.effect(patched(float64, evaluator.graph, given, before, items))
@@ -144,6 +139,30 @@ def _attribute(
         _follow(result, replay, linearizer, linearization, states, run, steps)
     _explain(result, linearization, target)
     return result
+
+
+def _linearized(
+    execution: Execution, linearizer: Linearizer, output: int, loss: Loss | None, steps: _Steps
+) -> tuple[Linearization, ErrorTarget]:
+    linearization = linearizer.run(execution.inputs, execution.logged)
+    if not 0 <= output < len(linearization.outputs):
+        raise UsageError(f"output must be from 0 to {len(linearization.outputs) - 1}, found {output}")
+    target = ErrorTarget(linearization.outputs, execution.log.outputs(), output, loss)
+    pairs = zip(target.middles, target.seeds, strict=True)
+    roots = [(y, seed) for y, seed in pairs if seed is not None and getattr(y, "requires_grad", False)]
+    steps.total += len(linearization.contributions)
+    if roots:
+        torch.autograd.backward([y for y, _ in roots], [seed for _, seed in roots])
+        give_back()
+    return linearization, target
+
+
+def _needs_each_difference(linearization: Linearization, target: ErrorTarget) -> bool:
+    """Whether differences are put into the reference, or a whole one has no influence."""
+    influences = [c.influence or 0.0 for c in linearization.contributions if c.instruction < 0 or c.bit & target.reach]
+    reaching = [contribution for contribution in linearization.whole if contribution.bit & target.reach]
+    lacking = any(c.influence is None or c.excluded or not math.isfinite(c.influence) for c in reaching)
+    return bool(linearization.whole) and (lacking or abs(sum(influences) - 1.0) > TOLERANCE)
 
 
 def _follow(
@@ -181,7 +200,7 @@ def _follow(
 def _earlier_share(contribution: Contribution, reach: int, rounded: int) -> Share | None:
     if not contribution.bit & reach or not (contribution.size or contribution.problem):
         return None
-    if contribution.influence is None:
+    if contribution.influence is None or math.isnan(contribution.influence):
         return Share(NAN, UNKNOWN, contribution.problem or "no gradient, and it belongs to an earlier execution")
     return Share(
         contribution.influence, STRAIGHT_THROUGH if contribution.bit & rounded else GRADIENT, _left_out(contribution)
