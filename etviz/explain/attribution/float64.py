@@ -442,13 +442,31 @@ def functions() -> Any:
                 found, factor = _derived(ctx.function, ctx.operand.double(), gradients[0]), 1.0
             return found if factor in (0.0, 1.0) else found.mul_(factor), None
 
-    return Product, Batched, OfEach
+    class Root(torch.autograd.Function):
+        """A number whose derivative by `y` is given: torch imports a solver for roots that are no numbers."""
+
+        @staticmethod
+        def forward(ctx: Any, y: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+            ctx.gradient = gradient
+            return y.new_zeros(())
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+            return ctx.gradient, None
+
+    return Product, Batched, OfEach, Root
+
+
+def backward(roots: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """A backward pass from values and derivatives by them."""
+    with torch.enable_grad():
+        torch.autograd.backward([functions()[3].apply(y, gradient.to(y.dtype)) for y, gradient in roots])
 
 
 def _derived(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     with torch.enable_grad():
         point = x.detach().requires_grad_()
-        return torch.autograd.grad(function(point), point, gradient.to(x.dtype))[0]
+        return torch.autograd.grad(functions()[3].apply(function(point), gradient.to(x.dtype)), point)[0]
 
 
 def _times(x: torch.Tensor, y: torch.Tensor, factor: float) -> torch.Tensor:

@@ -101,15 +101,17 @@ class Contribution:
     def key(self) -> tuple[int, int]:
         return self.instruction, self.output
 
-    def measure(self, runtime: torch.Tensor, local: torch.Tensor) -> None:
+    def measure(self, runtime: torch.Tensor, local: torch.Tensor, *, likely: bool = True) -> None:
+        """With an unlikely difference, its elements are written only if there is one."""
         if not runtime.is_floating_point():
             where = runtime != local
             self.size = int(where.count_nonzero()) / max(1, where.numel())
             self.replacement = (where, runtime) if self.size else None
             return
-        found = narrowed(runtime, local)
+        found = narrowed(runtime, local, wanted=likely)
         if found.largest == 0.0:
             return
+        found = found if likely else narrowed(runtime, local)
         if not math.isfinite(found.largest):
             finite = torch.isfinite(runtime - local)
             same = (runtime == local) | (runtime.isnan() & local.isnan())
@@ -372,7 +374,8 @@ class Linearizer:
         for one, found in moving:
             one.register_hook(partial(contribution.leave, found.value))
         out = NodeValues(middle.detach(), runtime.double(), middle, reach=contribution.bit)
-        out.middle, out.near = self._link(contribution, out, near=True)
+        is_near = whole.norm <= NEAR * whole.of_base
+        out.middle, out.near = self._link(contribution, out, near=True, unshifted=is_near)
         return NodeValues.of_list([out]) if isinstance(value, (list, tuple)) else out
 
     def _depend(
@@ -407,7 +410,7 @@ class Linearizer:
             value, contribution = self._runtime_value(node, output, ref, loc, run, problem)
             out = NodeValues(ref, value, mid)
             moved = value is loc and only_moves(node) and [nbytes(lanes.reference) for lanes in given] == [nbytes(ref)]
-            out.middle, out.near = self._link(contribution, out, near=computed.near, moved=moved)
+            out.middle, out.near = self._link(contribution, out, near=computed.near, unshifted=moved)
             if contribution is not None:
                 out.reach = contribution.bit
             outs.append(out)
@@ -446,7 +449,7 @@ class Linearizer:
         if not isinstance(local, torch.Tensor) or local.shape != value.shape:
             contribution.problem = problem or "its shape on the runtime's inputs differs"
         else:
-            contribution.measure(value, local)
+            contribution.measure(value, local, likely=not only_moves(node))
             if contribution.difference is None and contribution.replacement is None:
                 value = local  # the same object tells that nothing differs
         return value.to(wide), contribution
@@ -459,11 +462,11 @@ class Linearizer:
         return contribution
 
     def _link(
-        self, contribution: Contribution | None, lanes: NodeValues, *, near: bool, moved: bool = False
+        self, contribution: Contribution | None, lanes: NodeValues, *, near: bool, unshifted: bool = False
     ) -> tuple[Any, bool]:
         """The point through which the gradient flows on, and whether it is the reference.
 
-        `moved` elements of one value are as `near` as they were.
+        `unshifted` values are as near to the reference as the value before.
 
         A new tensor, since one output may be computed from another.
         """
@@ -472,7 +475,7 @@ class Linearizer:
             return middle, True
         if not isinstance(middle, torch.Tensor) or not middle.is_floating_point():
             return lanes.reference, True
-        shift = None if near and moved else _shift(lanes.reference, lanes.runtime)
+        shift = None if near and unshifted else _shift(lanes.reference, lanes.runtime)
         if shift is not None or not near:
             target = lanes.reference if shift is None else lanes.reference + shift
             with torch.enable_grad():

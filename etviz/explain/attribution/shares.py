@@ -25,7 +25,7 @@ from etviz.evaluation.interpreter import State
 from etviz.evaluation.replay import Execution, Replay, question
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.unpacked import has_unpacked, largest_value
-from etviz.explain.attribution.float64 import After, ExpansionPoint, Float64
+from etviz.explain.attribution.float64 import After, ExpansionPoint, Float64, backward
 from etviz.explain.attribution.linearize import Contribution, Linearization, Linearizer, NodeValues
 from etviz.explain.attribution.wide_constants import widen
 from etviz.graph.ir import Graph, Node
@@ -152,7 +152,7 @@ def _linearized(
     roots = [(y, seed) for y, seed in pairs if seed is not None and getattr(y, "requires_grad", False)]
     steps.total += len(linearization.contributions)
     if roots:
-        torch.autograd.backward([y for y, _ in roots], [seed for _, seed in roots])
+        backward(roots)
         give_back()
     return linearization, target
 
@@ -184,7 +184,7 @@ def _follow(
         ends = [(linearization.left[target], seed) for target, seed in wanted.items() if target in linearization.left]
         roots = [(lanes.middle, seed) for lanes, seed in ends if getattr(lanes.middle, "requires_grad", False)]
         if roots:
-            torch.autograd.backward([middle for middle, _ in roots], [seed.to(y.dtype) for y, seed in roots])
+            backward(roots)
             give_back()
         reach = rounded = 0
         for lanes, _ in ends:
