@@ -169,7 +169,7 @@ class EarlierNoise:
                 self._explain(comparison)
             return
         if self.lacking is not None and samples is not self._samples:  # executions on the same inputs share them
-            self._learn(comparison, samples)
+            self._begin(comparison, samples)
         differ = not _outputs_match(comparison)
         for gap in filter(_is_suspicious, comparison.gaps if not differ else ()):
             noise = samples.explained(gap.source, gap.metrics["rmse"])
@@ -178,16 +178,22 @@ class EarlierNoise:
         left = {gap.source for gap in comparison.gaps if _is_suspicious(gap)}
         comparison.samples = samples.kept(left, outputs=differ)
 
-    def _learn(self, comparison: ExecutionGaps, samples: Samples) -> None:
+    def _begin(self, comparison: ExecutionGaps, samples: Samples) -> None:
+        """Learn from the execution before: nobody asks what the only one had."""
+        if self._samples is not None:
+            self._learn(self._first[-1], self._samples)
         self._first.append(comparison)
         self._samples = samples
+        if len(self._first) == FIRST:
+            self._learn(comparison, samples)
+            self.lacking, self.is_enough = None, all(map(self._explains, self._first))
+
+    def _learn(self, comparison: ExecutionGaps, samples: Samples) -> None:
         for gap in comparison.gaps:
             if not gap.unpaired and gap.source in samples.values:
                 _take(self._values, gap.source, samples.values[gap.source], _rounding(gap))
         for at, (spreads, row) in enumerate(zip(samples.outputs, _output_rows(comparison), strict=False)):
             _take(self._outputs, at, spreads, row["floor"])
-        if len(self._first) == FIRST:
-            self.lacking, self.is_enough = None, all(map(self._explains, self._first))
 
     def _explain(self, comparison: ExecutionGaps) -> None:
         for gap in filter(_is_suspicious, comparison.gaps):

@@ -46,6 +46,7 @@ class TensorFile(NamedTensors):
             ) from error
         if not isinstance(loaded, Mapping):
             raise ArtifactError(path, f"{member} is not a table of tensors", _ADVICE, where=member)
+        self._whole = _bytes(data)
         self._names = self._tensors = {str(name): t for name, t in loaded.items() if isinstance(t, torch.Tensor)}
         if not all(map(_is_plain, self._tensors.values())):
             raise ArtifactError(path, f"{member} holds a tensor that is not a plain one", _ADVICE, where=member)
@@ -66,7 +67,7 @@ class TensorFile(NamedTensors):
         if start is None or start < 0 or size > storage.nbytes() or start + size > len(self._data):
             raise ArtifactError(self._path, f"the data of {name} is not in {self._member}", _ADVICE, where=name)
         check_unchanged(self._data)
-        raw = _bytes(self._data[start : start + size])
+        raw = self._whole[start : start + size]
         if aligned and raw.data_ptr() % fake.dtype.itemsize:
             raw = self._copy(raw)
         else:
@@ -74,9 +75,9 @@ class TensorFile(NamedTensors):
         return raw.view(fake.dtype).as_strided(fake.shape, fake.stride(), fake.storage_offset())
 
     def _copy(self, raw: torch.Tensor) -> torch.Tensor:
-        file = self._data.obj
-        copied = torch.empty_like(raw) if raw.nbytes < LARGE else Buffers.shared().empty(raw.shape, raw.dtype)
-        if isinstance(file, MappedFile):
+        file, large = self._data.obj, raw.nbytes >= LARGE
+        copied = Buffers.shared().empty(raw.shape, raw.dtype) if large else torch.empty_like(raw)
+        if large and isinstance(file, MappedFile):
             start = raw.data_ptr() - _bytes(memoryview(file)).data_ptr()
             if file.read_into(copied.numpy().data, start):
                 return copied
