@@ -320,13 +320,13 @@ def test_what_is_let_go_is_closed_at_once(encoder: Executed, introduced: bool) -
 
 
 def test_the_compiler_stays_out(encoder: Executed, tmp_path: Path) -> None:
-    """A first load imports neither torch's compiler nor executorch's exporter: they take longer than the load."""
+    """A first load and attribution import neither torch's compiler nor executorch's exporter, which takes longer."""
     given = alone(encoder, tmp_path, "etrecord", "debug_buffer", "pte")
     code = (
         "import sys, etviz\n"
-        "gaps = etviz.load(sys.argv[1], etrecord=sys.argv[2], debug_buffer=sys.argv[3], pte=sys.argv[4]).gaps\n"
-        "print(len(gaps), [name for name in ('torch._dynamo', 'sympy', 'executorch.exir') if name in sys.modules])"
+        "found = etviz.load(sys.argv[1], etrecord=sys.argv[2], debug_buffer=sys.argv[3], pte=sys.argv[4])\n"
+        "print(len(found.gaps), len(found.attribution()), [name for name in ('torch._dynamo', 'sympy', 'executorch.exir') if name in sys.modules])"
     )
     command = [sys.executable, "-c", code, encoder.path("etdump"), *given.values()]
     done = subprocess.run([os.fspath(part) for part in command], capture_output=True, text=True, timeout=120)
-    assert done.stdout == f"{len(encoder.inspection.gaps)} []\n", done.stderr
+    assert done.stdout == f"{len(encoder.inspection.gaps)} {len(encoder.inspection.attribution())} []\n", done.stderr

@@ -21,10 +21,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import etviz
 from etviz.errors import UsageError
-from etviz.explain.attribution import shares
+from etviz.explain.attribution import linearize, shares
+from etviz.explain.attribution.affine_end import affine_end
 from etviz.explain.attribution.differences import dot, largest_of, narrowed
 from etviz.explain.attribution.float64 import Float64, functions
 from etviz.explain.attribution.linearize import Linearizer
+from etviz.graph.ir import Graph, Input, Node, Ref
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import lower
 from etviz.view.payload.program_payload import build_payload
@@ -419,7 +421,7 @@ class Products(TorchDispatchMode):
 
 @pytest.mark.parametrize("name", ["encoder", "residual_cnn"])
 def test_each_product_is_computed_once_in_float64(name: str, executed: Callable[[str], Executed]) -> None:
-    """The runtime's lane and the derivative take one product in float32 each."""
+    """The runtime's lane and the derivative take one product in float32 at most."""
     inspection = executed(name).load()
     replay = inspection.analysis.tables.compared.replay
     assert replay is not None
@@ -432,6 +434,78 @@ def test_each_product_is_computed_once_in_float64(name: str, executed: Callable[
     assert found.sum == pytest.approx(1.0, abs=1e-4)
     assert products.counts[torch.float64] == number
     assert 0 < products.counts[torch.float32] <= 2 * number
+
+
+@pytest.mark.parametrize("name", ["encoder", "plain_cnn"])
+def test_what_arrives_at_an_affine_end_need_not_be_evaluated(
+    name: str, executed: Callable[[str], Executed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against each difference by itself."""
+    replay = executed(name).load().analysis.tables.compared.replay
+    assert replay is not None
+    whole: list[int] = []
+    run = Linearizer.run
+
+    def counted(self: Linearizer, *args: Any, **kwargs: Any) -> Any:
+        whole.append(len((found := run(self, *args, **kwargs)).whole))
+        return found
+
+    monkeypatch.setattr(Linearizer, "run", counted)
+    found = shares.attribute(replay, 0)
+    assert len(whole) == 1
+    assert whole[0] > 0
+    monkeypatch.setattr(linearize, "affine_end", lambda *_: None)
+    other = shares.attribute(replay, 0)
+    assert whole[1:] == [0]
+    assert found.shares.keys() == other.shares.keys()
+    for key, share in other.shares.items():
+        assert found.shares[key].value == pytest.approx(share.value, abs=1e-6)
+        assert found.shares[key].method == share.method
+
+
+def test_where_derivatives_do_not_explain_the_error_each_difference_is_evaluated(
+    executed: Callable[[str], Executed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay = executed("encoder").load().analysis.tables.compared.replay
+    assert replay is not None
+    expected = shares.attribute(replay, 0)
+    leave = linearize.Contribution.leave
+    monkeypatch.setattr(linearize.Contribution, "leave", lambda self, other, g: leave(self, other, g * math.nan))
+    found = shares.attribute(replay, 0)
+    for key, share in expected.shares.items():
+        assert found.shares[key].value == pytest.approx(share.value, abs=1e-6)
+
+
+def test_affine_ends() -> None:
+    def end(*nodes: Node, results: tuple[str, ...] = ("last",)) -> tuple[set[str], set[str], set[str]] | None:
+        inputs = [Input("x", "user", ""), Input("y", "user", ""), Input("w", "constant", "w")]
+        inner = Graph("inner", inputs=inputs, nodes=list(nodes), outputs=tuple(map(Ref, results)))
+        call = Node("call", "delegate", (Ref("a"), Ref("b")), subgraphs=("inner",))
+        found = affine_end(Graph("outer", nodes=[call], subgraphs={"inner": inner}), call)
+        return None if found is None else ({*found.nodes}, {*found.values}, {*found.given})
+
+    def linear(name: str, of: str, weight: str = "w") -> Node:
+        return Node(name, "aten.linear.default", (Ref(of), Ref(weight), None))
+
+    gelu = Node("gelu", "aten.gelu.default", (Ref("first"),))
+    total = Node("last", "aten.add.Tensor", (Ref("second"), Ref("y")))
+    assert end(linear("first", "x"), gelu, linear("second", "gelu"), total) == (
+        {"second", "last"},
+        {"gelu"},
+        {"b"},
+    )
+    assert end(linear("last", "x")) == ({"last"}, set(), {"a"})
+    assert end(linear("last", "x", "y")) is None, "both factors differ"
+    assert end(linear("first", "x"), Node("last", "aten.gelu.default", (Ref("first"),))) is None, (
+        "no product at the end"
+    )
+    other = Node("last", "aten.mul.Tensor", (Ref("first"), Ref("x")))
+    assert end(linear("first", "x"), other) is None
+    both = Node("last", "aten.add.Tensor", (Ref("first"), Ref("gelu")))
+    assert end(linear("first", "x"), Node("gelu", "aten.gelu.default", (Ref("x"),)), both) is None, (
+        "x is read elsewhere"
+    )
+    assert end(linear("first", "x"), linear("last", "y"), results=("first", "last")) is None, "two outputs"
 
 
 @pytest.mark.parametrize("values", [[], [-3.0, 2.0], [1.0, -math.inf], [math.nan, 1.0], [-math.inf, math.nan]])

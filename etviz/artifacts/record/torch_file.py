@@ -7,6 +7,7 @@ become slices of the mapped file. The mode is only pretended.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections import ChainMap
 from collections.abc import Mapping
@@ -46,7 +47,6 @@ class TensorFile(NamedTensors):
             ) from error
         if not isinstance(loaded, Mapping):
             raise ArtifactError(path, f"{member} is not a table of tensors", _ADVICE, where=member)
-        self._whole = _bytes(data)
         self._names = self._tensors = {str(name): t for name, t in loaded.items() if isinstance(t, torch.Tensor)}
         if not all(map(_is_plain, self._tensors.values())):
             raise ArtifactError(path, f"{member} holds a tensor that is not a plain one", _ADVICE, where=member)
@@ -67,7 +67,7 @@ class TensorFile(NamedTensors):
         if start is None or start < 0 or size > storage.nbytes() or start + size > len(self._data):
             raise ArtifactError(self._path, f"the data of {name} is not in {self._member}", _ADVICE, where=name)
         check_unchanged(self._data)
-        raw = self._whole[start : start + size]
+        raw = _bytes(self._data[start : start + size])
         if aligned and raw.data_ptr() % fake.dtype.itemsize:
             raw = self._copy(raw)
         else:
@@ -75,9 +75,9 @@ class TensorFile(NamedTensors):
         return raw.view(fake.dtype).as_strided(fake.shape, fake.stride(), fake.storage_offset())
 
     def _copy(self, raw: torch.Tensor) -> torch.Tensor:
-        file, large = self._data.obj, raw.nbytes >= LARGE
-        copied = Buffers.shared().empty(raw.shape, raw.dtype) if large else torch.empty_like(raw)
-        if large and isinstance(file, MappedFile):
+        file = self._data.obj
+        copied = torch.empty_like(raw) if raw.nbytes < LARGE else Buffers.shared().empty(raw.shape, raw.dtype)
+        if isinstance(file, MappedFile):
             start = raw.data_ptr() - _bytes(memoryview(file)).data_ptr()
             if file.read_into(copied.numpy().data, start):
                 return copied
@@ -86,9 +86,16 @@ class TensorFile(NamedTensors):
 
 
 def _bytes(data: memoryview) -> torch.Tensor:
+    _warn_once()
+    return torch.frombuffer(data, dtype=torch.uint8)
+
+
+@functools.cache
+def _warn_once() -> None:
+    """Let torch warn now, unheard, that a buffer is not writable: to hide each warning takes longer than a view."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given buffer is not writable")
-        return torch.frombuffer(data, dtype=torch.uint8)
+        torch.frombuffer(b"\0", dtype=torch.uint8)
 
 
 class TensorFiles(ChainMap[str, "torch.Tensor"]):

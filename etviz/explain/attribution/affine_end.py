@@ -43,7 +43,11 @@ def affine_end(graph: Graph, node: Node) -> AffineEnd | None:
         nodes, users, results = inner.nodes, Uses(inner).users, inner.results()
     else:
         nodes, users, results = [node], {name: [node] for name in outer}, [node.name]
-    if len(results) != 1 or len(node.reads()) != len({*node.reads()}):
+    if (
+        len(results) != 1
+        or len(node.reads()) != len({*node.reads()})
+        or any(item.subgraphs for item in nodes if item is not node)
+    ):
         return None
     differing = {*outer}
     for item in nodes:
@@ -60,7 +64,9 @@ def affine_end(graph: Graph, node: Node) -> AffineEnd | None:
         return None
     if any(name in results or {user.name for user in users[name]} - end for name in entering):
         return None
-    return AffineEnd(frozenset(end), frozenset(entering - {*outer}), frozenset(outer[name] for name in entering & {*outer}))
+    return AffineEnd(
+        frozenset(end), frozenset(entering - {*outer}), frozenset(outer[name] for name in entering & {*outer})
+    )
 
 
 def _is_affine(node: Node, differing: set[str]) -> bool:
