@@ -1102,14 +1102,18 @@ def batches(graph: Graph, names: Collection[str] = (), taken: int = 0) -> list[l
     """Seeds of the lanes that are evaluated together: all of them, unless they take much memory or operators are large.
 
     There are as many as the smallest value needs to have `ENOUGH` elements over all lanes, without those `taken`. One
-    lane of large operators goes first, since it often is enough.
+    lane of large operators goes first, since it often is enough; not if a delegate that reads only inputs needs more to
+    judge what it introduced.
     """
     results = {*names, *graph.results()}
     counts = (elements(meta) for node in graph.nodes if node.name in results for meta in node.outputs)
     seeds = list(range(taken, min(PASSES, math.ceil(ENOUGH / max(1, min(filter(None, counts), default=1))))))
     if _has_branches(graph) or not 0 < (largest_value(graph) or 0) <= _SMALL:
         return [[seed] for seed in seeds]
-    first = len(seeds) if taken or has_small_operators(graph) else 1
+    given = {item.name for item in graph.inputs}
+    delegates = [node for node in graph.nodes if node.target == "delegate" and given.issuperset(node.reads())]
+    few = any((elements(meta) or 0) < ENOUGH for node in delegates for meta in node.outputs)
+    first = len(seeds) if taken or few or has_small_operators(graph) else 1
     return [part for part in (seeds[:first], seeds[first:]) if part]
 
 

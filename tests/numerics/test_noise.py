@@ -15,7 +15,7 @@ from torch import Tensor
 
 from etviz.evaluation import law as law_module
 from etviz.evaluation.evaluator import Again, Evaluator
-from etviz.evaluation.law import allowance, by_law, chance, in_order, independent, noise_of, sizes
+from etviz.evaluation.law import ENOUGH, allowance, by_law, chance, in_order, independent, noise_of, sizes
 from etviz.evaluation.limits import Limits
 from etviz.evaluation.noise import (
     DELTA,
@@ -26,6 +26,7 @@ from etviz.evaluation.noise import (
     Rounding,
     Spread,
     Ties,
+    batches,
     propagated,
     total_noise,
 )
@@ -997,6 +998,34 @@ def test_what_a_few_evaluations_explain_takes_no_more(elements: int) -> None:
     found.add(normal(elements).double() * 0.0 + 1.0, torch.zeros(elements, dtype=torch.float64))
     assert found.explains(0.9 * THRESHOLD / chance(elements))
     assert not found.explains(1.1 * THRESHOLD / chance(elements))
+
+
+@pytest.mark.parametrize(
+    ("width", "rows", "expected"),
+    [
+        (16, 8, [[0, 1, 2, 3, 4]]),
+        (512, 256, [[0], [1, 2, 3, 4]]),
+        (512, 2048, [[0], [1], [2], [3], [4]]),
+    ],
+)
+def test_large_operators_have_one_lane_first(width: int, rows: int, expected: list[list[int]]) -> None:
+    """Their lanes take as long as their reference; very large ones take memory, too."""
+
+    def graph(*nodes: Node) -> Graph:
+        weight = Input("w", "constant", "w", Meta("float32", (width, width)))
+        return Graph("forward", [Input("x", "user", "", large), weight], list(nodes), [Ref(nodes[-1].name)])
+
+    large, number = Meta("float32", (rows, width)), Meta("float32", (1,))
+    product = Node("product", "aten.mm.default", (Ref("x"), Ref("w")), outputs=(large,), instruction=0)
+    mean = Node("mean", "aten.mean.dim", (Ref("product"), [0, 1]), outputs=(number,), instruction=1)
+    names = ["product", "mean"]
+    assert batches(graph(product, mean), names) == expected
+    left = batches(graph(product, mean), names, taken=1)
+    assert [seed for part in left for seed in part] == [1, 2, 3, 4]
+    assert len(left) <= len(expected)
+    delegate = Node("mean", "delegate", (Ref("x"),), outputs=(number,), instruction=1)
+    alone = expected if rows * width > 1 << 19 else [[0, 1, 2, 3, 4]]
+    assert batches(graph(product, delegate), names) == alone, "its lanes judge what it introduced"
 
 
 def test_totals_that_are_explained_have_the_noise_of_one_evaluation() -> None:
