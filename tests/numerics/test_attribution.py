@@ -479,9 +479,9 @@ def test_where_derivatives_do_not_explain_the_error_each_difference_is_evaluated
 def test_affine_ends() -> None:
     def end(*nodes: Node, results: tuple[str, ...] = ("last",)) -> tuple[set[str], set[str], set[str]] | None:
         inputs = [Input("x", "user", ""), Input("y", "user", ""), Input("w", "constant", "w")]
-        inner = Graph("inner", inputs=inputs, nodes=list(nodes), outputs=tuple(map(Ref, results)))
+        inner = Graph("inner", inputs=inputs, nodes=list(nodes), outputs=[*map(Ref, results)])
         call = Node("call", "delegate", (Ref("a"), Ref("b")), subgraphs=("inner",))
-        found = affine_end(Graph("outer", nodes=[call], subgraphs={"inner": inner}), call)
+        found = affine_end(Graph("outer", nodes=[call], subgraphs={"inner": inner}), call, frozenset("ab"))
         return None if found is None else ({*found.nodes}, {*found.values}, {*found.given})
 
     def linear(name: str, of: str, weight: str = "w") -> Node:

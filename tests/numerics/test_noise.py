@@ -15,7 +15,7 @@ from torch import Tensor
 
 from etviz.evaluation import law as law_module
 from etviz.evaluation.evaluator import Again, Evaluator
-from etviz.evaluation.law import ENOUGH, allowance, by_law, chance, in_order, independent, noise_of, sizes
+from etviz.evaluation.law import allowance, by_law, chance, in_order, independent, noise_of, sizes
 from etviz.evaluation.limits import Limits
 from etviz.evaluation.noise import (
     DELTA,

@@ -1,7 +1,6 @@
-"""The affine end of an instruction: its last operators, where the output is an affine function of what enters them.
+"""The affine end of an instruction: its last operators, if the output is an affine function of what enters them.
 
-There, the difference that arrives needs no evaluation: its effect on the output is ⟨gradient, difference⟩ where it
-enters.
+The effect of a difference that arrives there is ⟨gradient, difference⟩ where it enters.
 """
 
 from __future__ import annotations
@@ -25,48 +24,42 @@ _SUMS: Final = frozenset(("aten.add.Tensor", "aten.sub.Tensor"))
 
 @dataclass(frozen=True, slots=True)
 class AffineEnd:
-    """Names of the operators, of values within a delegate that enter them, and of arguments that do."""
+    """Names of its operators, and of the values within a delegate and the arguments that enter it."""
 
     nodes: frozenset[str]
     values: frozenset[str]
     given: frozenset[str]
 
 
-def affine_end(graph: Graph, node: Node) -> AffineEnd | None:
-    """That of an instruction with one output; None without a product, or if what enters is read elsewhere, too."""
-    fixed = {item.name for item in graph.inputs if item.kind == "constant"}
-    inner, outer = graph, {name: name for name in node.reads() if name not in fixed}
+def affine_end(graph: Graph, node: Node, differ: frozenset[str]) -> AffineEnd | None:
+    """For the arguments that `differ`; None without a product, or if what enters it is read elsewhere, too."""
+    inner, names, read = Graph("", nodes=[node], outputs=[Ref(node.name)]), {n: n for n in node.reads()}, node.reads()
     if node.target == "delegate":
         inner = graph.inside(node)
-        named = zip((item.name for item in inner.user_inputs()), node.args, strict=False)
-        outer = {name: leaf.name for name, leaf in named if isinstance(leaf, Ref)}
-        nodes, users, results = inner.nodes, Uses(inner).users, inner.results()
-    else:
-        nodes, users, results = [node], {name: [node] for name in outer}, [node.name]
-    if (
-        len(results) != 1
-        or len(node.reads()) != len({*node.reads()})
-        or any(item.subgraphs for item in nodes if item is not node)
-    ):
+        given = zip(inner.user_inputs(), node.args, strict=False)
+        names = {item.name: leaf.name for item, leaf in given if isinstance(leaf, Ref)}
+    names = {name: outer for name, outer in names.items() if outer in differ}
+    uses, differing = Uses(inner), {*names}
+    if len(uses.results) != 1 or len(read) != len({*read}) or any(item.subgraphs for item in inner.nodes):
         return None
-    differing = {*outer}
-    for item in nodes:
+    for item in inner.nodes:
         if not differing.isdisjoint(item.reads()):
             differing.add(item.name)
     end, entering = set[str](), set[str]()
-    for item in reversed(nodes):
-        read = {user.name for user in users.get(item.name, ())}
-        if item.name in differing and read <= end and (read or item.name in results) and _is_affine(item, differing):
+    for item in reversed(inner.nodes):
+        ends = {user.name for user in uses.users.get(item.name, ())} <= end and uses.count(item.name)
+        if ends and item.name in differing and _is_affine(item, differing):
             end.add(item.name)
-            entering.discard(item.name)
             entering |= differing.intersection(item.reads())
-    if not any(item.name in end and item.target in PRODUCTS for item in nodes):
+    entering -= end
+    users = {user.name for name in entering for user in uses.users[name]}
+    if (
+        not users <= end
+        or entering & uses.results
+        or not any(n.name in end and n.target in PRODUCTS for n in inner.nodes)
+    ):
         return None
-    if any(name in results or {user.name for user in users[name]} - end for name in entering):
-        return None
-    return AffineEnd(
-        frozenset(end), frozenset(entering - {*outer}), frozenset(outer[name] for name in entering & {*outer})
-    )
+    return AffineEnd(frozenset(end), frozenset(entering - {*names}), frozenset(names[n] for n in entering & {*names}))
 
 
 def _is_affine(node: Node, differing: set[str]) -> bool:

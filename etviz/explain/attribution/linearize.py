@@ -137,8 +137,8 @@ class Contribution:
             self.gradient = gradient if self.gradient is None else self.gradient + gradient
         return clean
 
-    def leave(self, arriving: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Take what arrives at the affine end from the influence of the whole difference."""
+    def leave(self, arriving: Any, gradient: torch.Tensor) -> None:
+        """Subtract what arrives at the affine end."""
         self.influence = (self.influence or 0.0) - dot(gradient, arriving)
 
     def inject(self, value: Any) -> Any:
@@ -155,8 +155,8 @@ class Contribution:
 class Linearization:
     """Mutable buffers: `found` as earlier executions left them, `left` as this one leaves them.
 
-    `whole` contributions have the whole difference to the reference, and influences less what arrives at their affine
-    ends.
+    `whole` contributions have the runtime's difference to the reference; what arrives at their affine end leaves their
+    influence.
     """
 
     contributions: list[Contribution] = field(default_factory=list)
@@ -192,7 +192,7 @@ class Linearizer:
         self._middle_state: State = {}
         self._found = Linearization()
         self._gradients = True
-        self._ends: dict[int, tuple[Node, AffineEnd | None]] = {}
+        self._ends: dict[tuple[int, frozenset[str]], tuple[Node, AffineEnd | None]] = {}
         self.each_difference = False
 
     def run(self, inputs: Sequence[Any], logged: Logged, *, gradients: bool = True) -> Linearization:
@@ -343,26 +343,24 @@ class Linearizer:
 
     def _affinely(self, graph: Graph, node: Node, given: dict[str, NodeValues], logged: Any) -> NodeValues | None:
         """Leave the affine end out on the runtime's inputs; None if it is needed there."""
-        if id(node) not in self._ends:
-            self._ends[id(node)] = node, affine_end(graph, node)
-        end = self._ends[id(node)][1]
+        differ = frozenset(name for name, lanes in given.items() if lanes.runtime is not lanes.reference)
+        if (id(node), differ) not in self._ends:
+            self._ends[id(node), differ] = node, affine_end(graph, node, differ)
+        end = self._ends[id(node), differ][1]
         if end is None or logged is None or len(logged) != 1 or not isinstance(logged[0], torch.Tensor):
             return None
-        envs = tuple({name: getattr(lanes, lane) for name, lanes in given.items()} for lane in ("middle", "runtime"))
+        lanes = {n: v.middle for n, v in given.items()}, {n: v.runtime for n, v in given.items()}
         with torch.enable_grad():
             try:
-                value, entering = self.float64.before_end(graph, node, end, envs, self._middle_state)
+                value, entering = self.float64.before_end(graph, node, end, lanes, self._middle_state)
             except FileChangedError:
                 raise
             except EtvizError:
                 return None
         (middle,), (runtime,) = flat_values(value), logged
-        if not runtime.is_floating_point() or runtime.shape != middle.shape or middle.dtype != torch.float64:
+        if not all(_is_comparable(*pair) for pair in [(middle, runtime), *entering]):
             return None
-        if any(one.shape != other.shape or one.dtype != torch.float64 for one, other in entering):
-            return None
-        arriving = [(one, narrowed(other, one)) for one, other in entering]
-        whole = narrowed(runtime, middle)
+        whole, arriving = narrowed(runtime, middle), [(one, narrowed(other, one)) for one, other in entering]
         moving = [(one, found) for one, found in arriving if found.largest]
         if not all(_SMALLEST < found.largest < _LARGEST for _, found in [*moving, (middle, whole)]):
             return None
@@ -495,6 +493,11 @@ def _collect(
 ) -> torch.Tensor | None:
     step()
     return contribution.collect(gradient)
+
+
+def _is_comparable(one: Any, other: Any) -> bool:
+    tensors = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
+    return tensors and one.dtype == torch.float64 and other.is_floating_point() and one.shape == other.shape
 
 
 def _stacked(rows: Sequence[NodeValues]) -> NodeValues:
