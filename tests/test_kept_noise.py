@@ -129,6 +129,34 @@ def test_another_log_is_judged_by_its_own_values(executed: Make, laws: list[str]
     pd.testing.assert_frame_equal(program.load().gaps, changed.gaps, check_exact=True)
 
 
+def test_what_further_lanes_gave_is_kept(
+    executed: Make, in_lanes: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of a log that the first lane does not explain; an error elsewhere asks for further lanes again."""
+    monkeypatch.setattr("etviz.evaluation.noise.has_small_operators", lambda _: False)
+    there = executed("plain_cnn")
+    program = replace(there, folder=Path(shutil.copytree(there.folder, tmp_path / "copies")))
+    log = program.path("debug_buffer")
+    content, right = bytearray(log.read_bytes()), log.read_bytes()
+    values = torch.frombuffer(content, dtype=torch.float32)
+    values[len(values) * 3 // 4 :] *= 1.01
+    log.write_bytes(content)
+    first = program.load()
+    assert len(in_lanes) > len(set(in_lanes)), "operators were evaluated in two rounds"
+    in_lanes.clear()
+    second = program.load()
+    assert not in_lanes
+    pd.testing.assert_frame_equal(first.gaps, second.gaps, check_exact=True)
+    pd.testing.assert_frame_equal(first.outputs, second.outputs, check_exact=True)
+    assert first.diagnosis() == second.diagnosis()
+    content[:] = right
+    values[len(values) // 4 :] *= 1.01
+    log.write_bytes(content)
+    third = program.load()
+    shutil.rmtree(state_folder())
+    pd.testing.assert_frame_equal(program.load().gaps, third.gaps, check_exact=True)
+
+
 def test_small_programs_keep_nothing(executed: Make, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setenv("XDG_STATE_HOME", str(kept.parents[1]))

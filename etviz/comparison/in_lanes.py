@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from etviz.comparison.gap import ExecutionGaps
+    from etviz.comparison.judging import Judge
     from etviz.evaluation.evaluator import Evaluator
     from etviz.evaluation.interpreter import State
     from etviz.tensors.metrics import Noise
@@ -46,6 +47,7 @@ class InLanes:
     def __init__(self, evaluator: Evaluator, *, measured: bool, kept: Kept | None = None) -> None:
         self._kept = kept if not evaluator.has_branches else None
         self._plain, self._samples, self._given = evaluator, Samples(), ()
+        self._left: Samples | None = None
         self._earlier, self._told = EarlierNoise(), dict[int, Samples]()
         self._go_on_with(first_lanes(evaluator) if measured else evaluator)
 
@@ -122,12 +124,26 @@ class InLanes:
         """Judge total gaps as far as noise is known; where that is enough, measure no more."""
         explain(comparison)
         self._earlier.settle(comparison)
+        self._left = comparison.samples
         unknown = not comparison.judged and self.evaluator.keeps_state  # so are those of all that come later
         self._earlier.lacking = None if unknown else self._earlier.lacking
         if isinstance(self.evaluator, Lanes) and (unknown or self._earlier.is_enough):
             states = self.states
             self._go_on_with(self._plain)
             self.states = states
+
+    def judge(
+        self,
+        judge: Judge,
+        comparisons: Sequence[ExecutionGaps],
+        inputs: Sequence[Sequence[Any]],
+        fresh: Callable[[], Evaluator],
+    ) -> None:
+        """Judge what is left, and keep what further lanes gave for it."""
+        judge(comparisons, inputs, fresh)
+        if self._kept is not None and self._left is not None and self._left.lanes > self._samples.lanes:
+            self._samples.further = self._left
+            self._kept.keep(self._given, self._samples)
 
 
 def same(inputs: Sequence[Any], others: Sequence[Any]) -> bool:

@@ -385,6 +385,11 @@ class Spread:
         spread._each = [np.asarray(each, np.float64) for each in told[3]]
         return spread
 
+    def copied(self) -> Spread:
+        other = copy.copy(self)
+        other._by_lane, other._each = [*self._by_lane], [*self._each]
+        return other
+
     @property
     def samples(self) -> int:
         return len(self._by_lane) * self._count
@@ -925,7 +930,7 @@ class Samples:
     """Differences of perturbed values to the plain ones in one execution: by node and output, and of its outputs.
 
     Takes those of the nodes in `names`, all if it is None. `growth` receives all of them. `unmoved` are delegates whose
-    arguments are plain in all lanes.
+    arguments are plain in all lanes. `further` has those of further lanes, too, for values that an earlier load asked.
     """
 
     def __init__(self, names: Collection[str] | None = None, growth: Growth | None = None) -> None:
@@ -934,6 +939,7 @@ class Samples:
         self.outputs: list[tuple[Spread, Spread]] = []
         self.unmoved: set[str] = set()
         self.lanes = 0
+        self.further: Samples | None = None
 
     def run(self, lanes: Lanes, run: Callable[[], Any]) -> Any:
         lanes.seen = partial(self.see, lanes)
@@ -1001,6 +1007,7 @@ class Samples:
             "values": [[*key, *_told(both)] for key, both in self.values.items()],
             "outputs": [*map(_told, self.outputs)],
             "growth": self.growth.told() if self.growth is not None else None,
+            "further": self.further.told() if self.further is not None else None,
         }
 
     @classmethod
@@ -1009,6 +1016,7 @@ class Samples:
         samples = cls(growth=Growth.of_told(growth) if growth is not None else None)
         samples.lanes, samples.unmoved = told["lanes"], set(told["unmoved"])
         samples.outputs = [_of_told(both) for both in told["outputs"]]
+        samples.further = cls.of_told(told["further"]) if told["further"] is not None else None
         samples.values.update({(name, output): _of_told(both) for name, output, *both in told["values"]})
         return samples
 
@@ -1019,10 +1027,21 @@ class Samples:
         return both
 
     def kept(self, keys: Collection[tuple[str, int]], *, outputs: bool) -> Samples:
-        other = Samples({name for name, _ in keys}, self.growth if outputs else None)
-        other.values.update({key: self.values[key] for key in keys if key in self.values})
-        other.outputs, other.lanes = self.outputs if outputs else [], self.lanes
+        source = self
+        if (
+            self.further is not None
+            and self.further.values.keys() >= set(keys)
+            and (self.further.outputs or not outputs)
+        ):
+            source = self.further
+        other = Samples({name for name, _ in keys}, source.growth if outputs else None)
+        other.values.update({key: _copied(source.values[key]) for key in keys if key in source.values})
+        other.outputs, other.lanes = [*map(_copied, source.outputs)] if outputs else [], source.lanes
         return other
+
+
+def _copied(both: tuple[Spread, Spread]) -> tuple[Spread, Spread]:
+    return both[0].copied(), both[1].copied()
 
 
 def _told(both: tuple[Spread, Spread]) -> list[Any]:
@@ -1062,8 +1081,11 @@ def total_noise(
     start = fresh()  # all lanes share the weights that it dequantizes
     of_runs = [(samples or {}).get(run) or Samples((), (growth or {}).get(run)) for run in range(len(inputs))]
     taken = min((of_run.lanes for of_run in of_runs if of_run.lanes), default=0)
-    settled: dict[tuple[int, str, int], Noise] = {}
+    settled = _explained(of_runs, errors or {})
     for at, seeds in enumerate([[0]] if ties else batches(start.graph, {name for _, name in names}, taken)):
+        names -= {key[:2] for key in settled} - {key[:2] for key in set(errors or ()) - set(settled)}
+        if errors is not None and not names:
+            break
         lanes, by_run = Lanes(start, seeds, ties=ties), defaultdict[int, set[str]](set)
         series, how = Series(lanes), run_first if not at else None
         for run, name in names:
@@ -1074,12 +1096,7 @@ def total_noise(
             series.look_ahead(run, inputs[run:], of_runs[run:])
             lanes.known = series.known(run, given)
             of_runs[run].run(lanes, partial(how, lanes, run) if how is not None else partial(lanes.run, given))
-        for key, error in (errors or {}).items():
-            if key not in settled and (noise := of_runs[key[0]].explained(key[1:], error)) is not None:
-                settled[key] = noise
-        names -= {key[:2] for key in settled} - {key[:2] for key in set(errors or ()) - set(settled)}
-        if errors is not None and not names:
-            break
+        settled = _explained(of_runs, errors or {}) | settled
 
     def of_spreads(spreads: tuple[Spread, Spread]) -> Noise:
         rounding, imposed = (
@@ -1090,6 +1107,13 @@ def total_noise(
     noises = {(run, *key): of_spreads(both) for run, item in enumerate(of_runs) for key, both in item.values.items()}
     outputs = [[*map(of_spreads, of_run.outputs)] for of_run in of_runs]
     return noises | settled, outputs
+
+
+def _explained(
+    of_runs: Sequence[Samples], errors: Mapping[tuple[int, str, int], float]
+) -> dict[tuple[int, str, int], Noise]:
+    known = {key: of_runs[key[0]].explained(key[1:], error) for key, error in errors.items()}
+    return {key: noise for key, noise in known.items() if noise is not None}
 
 
 def chained(graph: Graph) -> list[Rounding]:

@@ -129,7 +129,9 @@ def compare_executions(
         replayed.append(Execution(inputs.values, log))
         runs.append(Run(one.at, inputs.index, comparison))
     notes = dict.fromkeys((*stage.one_for_all(runs), *off_inputs(paired, replayed), *notes, *_failed_metrics(runs)))
-    (judge or judge_totals)([item.comparison for item in runs], [item.inputs for item in replayed], paired.evaluator)
+    stage.lanes.judge(
+        judge or judge_totals, [run.comparison for run in runs], [one.inputs for one in replayed], paired.evaluator
+    )
     floats = paired.float_evaluator if paired.has_float else None
     return Compared(
         tuple(runs),
