@@ -26,7 +26,7 @@ from etviz.explain.attribution.affine_end import affine_end
 from etviz.explain.attribution.differences import dot, largest_of, narrowed
 from etviz.explain.attribution.float64 import Float64, functions
 from etviz.explain.attribution.linearize import Linearizer
-from etviz.graph.ir import Graph, Input, Node, Ref
+from etviz.graph.ir import Graph, Input, Meta, Node, Ref
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import lower
 from etviz.view.payload.program_payload import build_payload
@@ -506,6 +506,49 @@ def test_affine_ends() -> None:
         "x is read elsewhere"
     )
     assert end(linear("first", "x"), linear("last", "y"), results=("first", "last")) is None, "two outputs"
+
+
+def test_affine_ends_of_random_delegates_are_affine() -> None:
+    """The output follows from what enters, and moves twice as far if that does."""
+    torch.manual_seed(0)
+    weight, found = torch.randn(4, 4, dtype=torch.float64), 0
+    rules: dict[str, Callable[..., Tensor]] = {
+        "aten.linear.default": lambda x: x @ weight.T,
+        "aten.gelu.default": nn.functional.gelu,
+        "aten.permute_copy.default": lambda x: x.T,
+        "aten.add.Tensor": torch.add,
+        "aten.sub.Tensor": torch.sub,
+        "aten.mul.Tensor": torch.mul,
+    }
+    random, inputs = np.random.default_rng(0), [Input(name, "user", "") for name in "xy"]
+    for _ in range(1200):
+        names, nodes = ["x", "y"], list[Node]()
+        for at in range(random.integers(1, 8)):
+            target = str(random.choice([*rules]))
+            read = [Ref(str(random.choice(names[-4:]))) for _ in range(1 + target.endswith("Tensor"))]
+            extra: tuple[Any, ...] = (Ref("w"), None) if target == "aten.linear.default" else ()
+            nodes.append(Node(f"n{at}", target, (*read, *extra), outputs=(Meta("float32", (4, 4)),)))
+            names.append(f"n{at}")
+        inner = Graph("inner", [*inputs, Input("w", "constant", "w")], nodes, [Ref(names[-1])])
+        call = Node("call", "delegate", (Ref("a"), Ref("b")), subgraphs=("inner",))
+        end = affine_end(Graph("outer", nodes=[call], subgraphs={"inner": inner}), call, frozenset("ab"))
+        if end is None:
+            continue
+        found += 1
+        entering = end.values | {{"a": "x", "b": "y"}[name] for name in end.given}
+        values = {name: torch.randn(4, 4, dtype=torch.float64) for name in entering}
+        moves = {name: torch.randn(4, 4, dtype=torch.float64) for name in entering}
+
+        outputs: list[Tensor] = []
+        for far in (0.0, 1.0, 2.0):
+            env = {name: value + far * moves[name] for name, value in values.items()}
+            for node in nodes:
+                if node.name in end.nodes:
+                    given = [env[leaf.name] for leaf in node.args if leaf is not None and leaf.name != "w"]
+                    env[node.name] = rules[node.target](*given)
+            outputs.append(env[nodes[-1].name])
+        torch.testing.assert_close(outputs[2] - outputs[0], 2 * (outputs[1] - outputs[0]))
+    assert found > 50
 
 
 @pytest.mark.parametrize("values", [[], [-3.0, 2.0], [1.0, -math.inf], [math.nan, 1.0], [-math.inf, math.nan]])

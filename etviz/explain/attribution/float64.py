@@ -189,12 +189,9 @@ class Float64(GraphInterpreter):
         def keep(item: Node, value: Any) -> Any:
             return others.setdefault(item.name, value) if item.name in end.values else value
 
-        lanes = [_Evaluation(0, env, state) for env in (first, second)]
-        bound = [self._bound(inner, node, lane) for lane in lanes]
-        lanes = [
-            _Evaluation(0, bound[0], state, enter),
-            _Evaluation(0, bound[1], state, keep, gradient=False, left_out=end.nodes),
-        ]
+        one, other = (self._bound(inner, node, _Evaluation(0, env, state)) for env in (first, second))
+        without = _Evaluation(0, other, state, keep, gradient=False, left_out=end.nodes)
+        lanes = [_Evaluation(0, one, state, enter), without]
         self._walk(inner, lanes, len(inner.nodes))
         return self._ended(inner, lanes[0]), entering + [(ones[name], others[name]) for name in end.values]
 
