@@ -1,7 +1,7 @@
 /* Differences of float64 arrays: as float32, with the sums that tell how large they are. */
 #include "targets.h"
 
-enum { BLOCK = 4096, BLOCKS = 256 };
+enum { BLOCK = 512, BLOCKS = 2048 };
 
 typedef struct {
     double squares, of_base, largest;
