@@ -140,9 +140,14 @@ class InLanes:
         fresh: Callable[[], Evaluator],
     ) -> None:
         """Judge what is left, and keep what further lanes gave for it."""
+        grown = self._samples.growth or Growth()
+        imposed = grown.imposed
         judge(comparisons, inputs, fresh)
-        if self._kept is not None and self._left is not None and self._left.lanes > self._samples.lanes:
-            self._samples.further = self._left
+        left = self._left
+        if self._kept is None or left is None:
+            return
+        if left.lanes > self._samples.lanes or grown.imposed is not imposed:
+            self._samples.further = left
             self._kept.keep(self._given, self._samples)
 
 

@@ -63,7 +63,16 @@ from etviz.evaluation.unpacked import elements, largest_value
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.draws import draws
 from etviz.graph.ir import CONTROL, Graph, Node, Ref
-from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_dequantize, is_quantize
+from etviz.graph.quantize_ops import (
+    DEQUANTIZE,
+    QUANTIZE,
+    chooses_grid,
+    conversion,
+    grid_arguments,
+    is_dequantize,
+    is_quantize,
+    unpacked_weights,
+)
 from etviz.graph.uses import is_stateful, item_of
 from etviz.native import pair_squares
 from etviz.tensors.blocks import equal
@@ -93,6 +102,7 @@ _SEEDS: Final = 0x9E3779B97F4A
 """First seed. Models and inputs are often drawn from small ones, which would not be independent of the rounding."""
 _KEYED: Final = 4096
 """Number of elements of a value from which its random numbers follow."""
+_GRIDS: Final = (QUANTIZE, DEQUANTIZE)
 _UNIFORM: Final = math.sqrt(3.0)
 """Half width of a uniform distribution with an RMS of 1."""
 _DRAWN: Final = 1 << 22
@@ -577,17 +587,21 @@ class Lanes(Evaluator):
     """Evaluates a method plainly and, side by side, in perturbed lanes.
 
     A graph with branches has one perturbed lane, since each lane may take another branch. Where values are rounded to
-    grids, as many lanes follow in which each grid is reached from the plain values. The first `number` lanes are
-    perturbed from the beginning.
+    grids, as many lanes follow in which each grid is reached from the plain values; none if a backend chooses all grids
+    at run time. The first `number` lanes are perturbed from the beginning, `imposed` are the seeds of the others.
     """
 
-    def __init__(self, evaluator: Evaluator, seeds: Sequence[int], *, ties: bool = False) -> None:
+    def __init__(
+        self, evaluator: Evaluator, seeds: Sequence[int], *, ties: bool = False, imposed: Sequence[int] | None = None
+    ) -> None:
         super().__init__(evaluator.graph, evaluator.constants, evaluator.limits, evaluator.prepared)
         self.runtime_state, self.turns = dict(evaluator.runtime_state), evaluator.turns
         self.number = len(seeds)
         self._others = [Ties(seed) if ties else Rounding(seed) for seed in seeds]
-        if not (ties or _has_branches(self.graph)) and quantizes(self.graph):
-            self._others += [Rounding(PASSES + seed, {}) for seed in seeds]
+        if imposed is None:
+            alone = not (ties or _has_branches(self.graph) or _imposes_in_all_lanes(self.graph))
+            imposed = seeds if alone and quantizes(self.graph) else ()
+        self._others += [Rounding(PASSES + seed, {}) for seed in imposed]
         self._depth = 0
         self._alone: set[int] = set()
         self._ends_of: dict[int, tuple[Graph, frozenset[str]]] = {}
@@ -804,7 +818,7 @@ class Lanes(Evaluator):
         given, plain = self.arguments(step.perturbed, node), step.ends or to_grid(node) or not last
         if is_quantize(node) or is_dequantize(node):
             after = step.reference if plain else self._on_grids(step, given, last)
-            return in_one([(self._on_grids(step, given, first), len(first)), (after, len(last))])
+            return _in_lanes((self._on_grids(step, given, first) if first else None, first), (after, last))
         value = step.multiplied if step.multiplied is not None else step.reference
         if not step.same and step.multiplied is None:
             lanes = first if plain else range(self.lanes)
@@ -815,12 +829,12 @@ class Lanes(Evaluator):
                     return self.apply(step.graph, node, args, kwargs)
                 return self.limits.call(target, args, kwargs)
 
-            value = over_lanes(one, *given, (), lanes, target or "")
+            value = over_lanes(one, *given, (), lanes, target or "") if lanes else value
         after = step.reference if plain else part_of(value, last)
-        if all(size is None for size in step.sizes):
-            return in_one([(part_of(value, first), len(first)), (after, len(last))]) if plain else value
+        if not first or all(size is None for size in step.sizes):
+            return _in_lanes((part_of(value, first), first), (after, last)) if plain else value
         numbers = self._numbers(step, step.rounded, first)
-        return in_one([(_rounded(part_of(value, first), step.sizes, numbers), len(first)), (after, len(last))])
+        return _in_lanes((_rounded(part_of(value, first), step.sizes, numbers), first), (after, last))
 
     def _on_grids(self, step: _Step, given: tuple[Sequence[Any], Mapping[str, Any]], lanes: range) -> Any:
         first = lanes.start < self.number
@@ -875,6 +889,10 @@ class Lanes(Evaluator):
         self._walk(self.graph, Scope(env, perturbed=perturbed))
         self.limits.live = live
         return self._ends(self.graph, perturbed)
+
+
+def _in_lanes(*parts: tuple[Any, range]) -> Any:
+    return in_one([(value, len(lanes)) for value, lanes in parts if lanes])
 
 
 class Growth:
@@ -952,7 +970,7 @@ class Samples:
             for spreads, perturbed, value in zip(self.outputs, outputs, lanes.plain_outputs, strict=False):
                 spreads[at >= lanes.number].add(perturbed, value)
         lanes.perturbed_outputs, lanes.plain_outputs = [], []
-        if self.growth is not None and not self.lanes:
+        if self.growth is not None and lanes.lanes > lanes.number:
             self.growth.imposed = [last.noise for _, last in self.outputs]
         self.lanes += lanes.number
         self.unmoved |= lanes.unmoved
@@ -1082,11 +1100,16 @@ def total_noise(
     of_runs = [(samples or {}).get(run) or Samples((), (growth or {}).get(run)) for run in range(len(inputs))]
     taken = min((of_run.lanes for of_run in of_runs if of_run.lanes), default=0)
     settled = _explained(of_runs, errors or {})
-    for at, seeds in enumerate([[0]] if ties else batches(start.graph, {name for _, name in names}, taken)):
+    parts: list[tuple[list[int], list[int] | None]] = [([0], [])]
+    if not ties:
+        parts = [(seeds, None) for seeds in batches(start.graph, {name for _, name in names}, taken)]
+    if any(not grown.imposed for grown in (growth or {}).values()) and _imposes_in_all_lanes(start.graph):
+        parts += [([], seeds) for seeds in batches(start.graph)]
+    for at, (seeds, imposed) in enumerate(parts):
         names -= {key[:2] for key in settled} - {key[:2] for key in set(errors or ()) - set(settled)}
         if errors is not None and not names:
             break
-        lanes, by_run = Lanes(start, seeds, ties=ties), defaultdict[int, set[str]](set)
+        lanes, by_run = Lanes(start, seeds, ties=ties, imposed=imposed), defaultdict[int, set[str]](set)
         series, how = Series(lanes), run_first if not at else None
         for run, name in names:
             by_run[run].add(name)
@@ -1148,6 +1171,14 @@ def first_lanes(evaluator: Evaluator) -> Lanes:
 
 def quantizes(graph: Graph) -> bool:
     return any(is_quantize(node) for part in (graph, *graph.subgraphs.values()) for node in part.nodes)
+
+
+def _imposes_in_all_lanes(graph: Graph) -> bool:
+    """True if a backend chooses every grid at run time: then no grid needs lanes of its own."""
+    parts = [(part, unpacked_weights(part)) for part in (graph, *graph.subgraphs.values())]
+    nodes = ((part, node) for part, weights in parts for node in part.nodes if node.name not in weights)
+    grids = [part.is_delegated(node) and is_chosen(node) for part, node in nodes if conversion(node.target) in _GRIDS]
+    return bool(grids) and all(grids)
 
 
 def _has_branches(graph: Graph) -> bool:

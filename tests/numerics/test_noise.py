@@ -489,6 +489,31 @@ def test_what_follows_a_grid_is_granted_what_its_rounding_becomes_there(count: i
     assert growth.imposed == [pytest.approx(found[0, "y", 0], rel=0.1)]
 
 
+@pytest.mark.parametrize("backend", ["XnnpackBackend", ""])
+def test_a_grid_that_a_backend_chooses_needs_no_lane_of_its_own(backend: str) -> None:
+    """All lanes have its error, ‖row of the weight‖·s/√12 behind a product; what it alone imposes is asked apart."""
+    x, weight, dtype = normal(200, 64), normal(48, 64, seed=1), Tag("dtype", "int8")
+    chosen = (Ref("scale"), Ref("zero"), -128, 127, dtype)
+    nodes = [
+        Node("grid", "quantized_decomposed.choose_qparams.tensor", (Ref("x"), -128, 127, 1e-9, dtype)),
+        Node("scale", "getitem", (Ref("grid"), 0)),
+        Node("zero", "getitem", (Ref("grid"), 1)),
+        Node("q", "quantized_decomposed.quantize_per_tensor.tensor", (Ref("x"), *chosen)),
+        Node("dq", "quantized_decomposed.dequantize_per_tensor.tensor", (Ref("q"), *chosen)),
+        Node("y", "aten.linear.default", (Ref("dq"), Ref("w"))),
+    ]
+    inputs = [Input("x", "user", ""), Input("w", "constant", "w")]
+    graph = in_a_delegate(Graph("inner", inputs, nodes, [Ref("y")], backend_id=backend), "y")
+    graph.nodes = [replace(node, outputs=(Meta("float32", (200, 48), None),)) for node in graph.nodes]
+    step = float(torch.ops.quantized_decomposed.choose_qparams.tensor(x, -128, 127, 1e-9, torch.int8)[0])
+    expected, growth = step / math.sqrt(12) * math.sqrt(float(weight.square().sum(1).mean())), Growth()
+    assert Lanes(Evaluator(graph, {"w": weight}), [0]).lanes == (1 if backend else 2)
+    found, outputs = total_noise(lambda: Evaluator(graph, {"w": weight}), [[x]], [(0, "y")], {0: growth})
+    assert factor(found[0, "y", 0], expected) < 1.1
+    assert factor(outputs[0][0], expected) < 1.1
+    assert factor(growth.imposed[0], expected) < 1.1
+
+
 def test_what_is_put_on_its_own_grid_again_keeps_its_noise() -> None:
     """A quantized program has many such pairs, which round nothing."""
     pair = on_grid().nodes
