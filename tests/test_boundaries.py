@@ -295,6 +295,8 @@ def test_how_many_outputs_differ_is_said(wrong: int, total: int, verdict: str, e
     outputs = pd.concat([analysis.tables.outputs.iloc[:1]] * total, ignore_index=True)
     outputs["output"] = range(total)
     assert judge_outputs(outputs)[0] == "ok"
+    blamed = judge_outputs(outputs, [True, False, False], accused="#1 is wrong")[1]
+    assert ", but #1 is wrong. 2 of 3 executions can't be judged: give inputs=" in blamed
     outputs.loc[: wrong - 1, ["matches", "allclose"]] = False
     outputs.loc[: wrong - 1, ["rmse", "sqnr_db"]] = 2.0, 5.0
     outputs.loc[: wrong - 1, "close"] = [0.25, 0.5, 0.75][:wrong]
@@ -318,4 +320,4 @@ def test_what_rounding_explains_is_a_warning_only_where_it_is_amplified_or_leave
         level, said = judge_outputs(outputs.assign(amplification=amplification, rel_l2=rel_l2))
         assert "as much as rounding in this precision explains" in said
         assert level == expected
-    assert judge_outputs(outputs.assign(amplification=2.0), accused=True)[0] == "warn"
+    assert judge_outputs(outputs.assign(amplification=2.0), accused="#1 adds")[0] == "warn"

@@ -56,34 +56,25 @@ class Summary:
 
 
 def summarize(findings: Findings, tables: Tables, decision: Decision) -> Summary:
-    accused = decision.culprit is not None or bool(findings.constants)
+    fault, accused = _accusation(findings.constants, decision.culprit)
     comparisons = [run.comparison for run in tables.compared.runs]
     undetermined = next((comparison.undetermined for comparison in comparisons if comparison.undetermined), "")
     judged = [comparison.judged for comparison in comparisons]
     best = best_of(findings, comparisons)
-    judgement = judge_outputs(tables.outputs, judged, undetermined, accused=accused, best=best)
-    level, verdict = _with_culprit(*judgement, findings.constants, decision.culprit)
+    level, verdict = judge_outputs(tables.outputs, judged, undetermined, accused=accused, best=best)
     gaps, coverage = tables.rows, tables.coverage
     facts = [_constants(gaps, findings.constants), _compared(coverage), _delegated(findings.delegation)]
     facts += [_worst(tables, decision.culprit), _first_divergence(tables, decision.culprit), _nonfinite(tables)]
     notes = [*findings.notes, *tables.compared.notes]
-    return Summary(level, verdict, [fact for fact in facts if fact is not None], notes)
+    return Summary(max(level, fault, key=LEVELS.index), verdict, [fact for fact in facts if fact is not None], notes)
 
 
-def _with_culprit(
-    level: str, verdict: str, constants: Sequence[Difference], culprit: Culprit | None
-) -> tuple[str, str]:
+def _accusation(constants: Sequence[Difference], culprit: Culprit | None) -> tuple[str, str]:
     from etviz.comparison.constants import GRIDS, kind_of
 
     if constants and (culprit is None or kind_of(constants) != GRIDS):
-        fault, text = "bad", f"the .pte holds other {kind_of(constants)} than the reference"
-    elif culprit is not None:
-        fault, text = culprit.level, f"{culprit.name} {_fault(culprit)}"
-    else:
-        return level, verdict
-    if level != "bad":
-        verdict = f"{verdict.removesuffix('.')}, but {text}."
-    return max(level, fault, key=LEVELS.index), verdict
+        return "bad", f"the .pte holds other {kind_of(constants)} than the reference"
+    return (culprit.level, f"{culprit.name} {_fault(culprit)}") if culprit is not None else (LEVELS[0], "")
 
 
 def _fault(culprit: Culprit) -> str:
@@ -96,24 +87,28 @@ def _fault(culprit: Culprit) -> str:
 
 
 def judge_outputs(
-    outputs: pd.DataFrame, judged: Sequence[bool] = (), undetermined: str = "", *, accused: bool = False, best: str = ""
+    outputs: pd.DataFrame, judged: Sequence[bool] = (), undetermined: str = "", *, accused: str = "", best: str = ""
 ) -> tuple[str, str]:
     """Level and verdict of the final outputs; `judged` says by execution whether they can be judged.
 
-    If an operator is `accused`, rounding is not offered as an explanation. The verdict's numbers begin with `best`.
+    `accused` is what an operator or a constant is accused of; rounding is then not offered as an explanation. The
+    verdict's numbers begin with `best`.
     """
     unknown = len(judged) - sum(judged)
-    if not unknown or len(judged) == 1:  # the notes say why a single execution can't be judged
-        return _verdict(outputs, undetermined, accused=accused, best=best)
     why, how = "their inputs or state are not known", "give inputs= for each execution, from the first"
     if undetermined:
         why = how = f"their outputs {undetermined}"
-    if unknown == len(judged):
+    if unknown == len(judged) > 1:
         advice = "" if undetermined else f" ({how})"
-        return "unknown", f"None of the {unknown} executions can be judged: {why}{advice}."
-    level, verdict = _verdict(outputs, undetermined, accused=accused, best=best)
-    text = f"{verdict} {unknown} of {len(judged)} executions can't be judged: {how}."
-    return ("warn" if level == "ok" else level), text
+        level, verdict = "unknown", f"None of the {unknown} executions can be judged: {why}{advice}."
+    else:
+        level, verdict = _verdict(outputs, undetermined, accused=bool(accused), best=best)
+    if accused and level != "bad":
+        verdict = f"{verdict.removesuffix('.')}, but {accused}."
+    if 0 < unknown < len(judged):  # the notes say why a single execution can't be judged
+        verdict = f"{verdict} {unknown} of {len(judged)} executions can't be judged: {how}."
+        level = "warn" if level == "ok" else level
+    return level, verdict
 
 
 def _verdict(outputs: pd.DataFrame, undetermined: str, *, accused: bool, best: str) -> tuple[str, str]:
