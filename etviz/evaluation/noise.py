@@ -58,7 +58,7 @@ from etviz.evaluation.several import (
     part_of,
     several,
 )
-from etviz.evaluation.threads import has_small_operators
+from etviz.evaluation.threads import has_small_operators, is_small
 from etviz.evaluation.unpacked import elements, largest_value
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.draws import draws
@@ -98,6 +98,10 @@ _CHAINED: Final = 2
 """The same for operators whose values were not logged in large programs: every evaluation computes them."""
 _SMALL: Final = 1 << 19
 """Elements of a program's largest value up to which its lanes take little memory side by side."""
+_SIGNS: Final = 64
+"""Maximum number of lanes with other signs. Their RMS is no more than as often that of the lane: where elements cancel,
+they are not independent.
+"""
 _SEEDS: Final = 0x9E3779B97F4A
 """First seed. Models and inputs are often drawn from small ones, which would not be independent of the rounding."""
 _KEYED: Final = 4096
@@ -589,6 +593,9 @@ class Lanes(Evaluator):
     A graph with branches has one perturbed lane, since each lane may take another branch. Where values are rounded to
     grids, as many lanes follow in which each grid is reached from the plain values; none if a backend chooses all grids
     at run time. The first `number` lanes are perturbed from the beginning, `imposed` are the seeds of the others.
+
+    `signs` are values of few elements in further lanes: where they are computed from many elements, the differences of
+    these in the first lane, each with a random sign, are those of another lane if they are independent.
     """
 
     def __init__(
@@ -607,6 +614,7 @@ class Lanes(Evaluator):
         self._ends_of: dict[int, tuple[Graph, frozenset[str]]] = {}
         self._steps_of: dict[int, tuple[Graph, Mapping[str, float]]] = {}
         self.seen: SeenPerturbed = _unseen
+        self.signs: dict[str, Several] = {}
         self.unmoved: set[str] = set()
         self.plain_outputs: list[Any] = []
         self.perturbed_outputs: list[list[Any]] = []
@@ -697,6 +705,7 @@ class Lanes(Evaluator):
             value, perturbed = self._inside(graph.inside(node), node, scope.perturbed, args)
         else:
             value, perturbed = self._in_lanes(graph, node, scope, scope.perturbed, args, kwargs)
+            self._change_signs(graph, node, scope, (args, kwargs), value, lane_of(perturbed, 0))
         scope.perturbed[node.name] = perturbed
         if not self._depth:
             if node.target == "delegate" and self.is_unmoved(node, scope):
@@ -743,6 +752,53 @@ class Lanes(Evaluator):
             raise PairingError(f"{node.name} ({node.target}) fails on perturbed values: {error}") from error
         finally:
             self.rounding = None
+
+    def _change_signs(
+        self,
+        graph: Graph,
+        node: Node,
+        scope: Scope,
+        given: tuple[Sequence[Any], Mapping[str, Any]],
+        value: Any,
+        first: Any,
+    ) -> None:
+        target = over_axis(node.target) if graph is self.graph and self.limits.is_plain(node.target) else None
+        if target is None or self.seen is _unseen or not 0 < self.number < PASSES or not self._allowance(value) > 1.0:
+            return
+        env = {name: self._with_signs(name, scope) for name in self.reads(node)}
+        counts = [len(item.stacked) for item in env.values() if isinstance(item, Several)]
+        if not counts or None in env.values():
+            return
+
+        def one(args: Sequence[Any], kwargs: Mapping[str, Any], _: Any) -> Any:
+            return self.limits.call(target, args, kwargs)
+
+        try:
+            changed = over_lanes(one, *self.arguments(env, node), (), range(min(counts)), target)
+            moving = _moving(value, sizes(node, *given, value, self.limits.call))
+            numbers = [_random(value, len(changed.stacked))] * (moving != [None])
+            changed = _rounded(changed, moving, numbers)
+            least = max(_rms(first - value), (half_ulp(value) or 0.0) * _rms(value))
+            if _rms(changed.stacked - value) < _SIGNS * least:
+                self.signs[node.name] = changed
+        except Exception:  # as in `_together`
+            logger.debug("%s has no lanes with other signs", node.name, exc_info=True)
+
+    def _with_signs(self, name: str, scope: Scope) -> Any:
+        """None if unknown."""
+        plain, other = scope.env[name], lane_of((scope.perturbed or {})[name], 0)
+        if name in self.signs or other is plain:
+            return self.signs.get(name, plain)
+        if not isinstance(other, torch.Tensor) or self._allowance(plain) != 1.0 or plain.numel() > _SMALL // PASSES:
+            return None
+        signs = _random(plain, min(_SIGNS, _SMALL // plain.numel())).sign().to(plain.dtype)
+        return Several((), plain + signs * (other - plain))
+
+    def _allowance(self, value: Any) -> float:
+        """NaN for what is no floating tensor."""
+        if not isinstance(value, torch.Tensor) or half_ulp(value) is None or value.is_complex() or not value.numel():
+            return NAN
+        return allowance(value.numel(), value.numel() * self.number)
 
     def _ending(self, graph: Graph) -> frozenset[str]:
         """Nodes of a delegate whose values only grids read."""
@@ -891,6 +947,16 @@ class Lanes(Evaluator):
         return self._ends(self.graph, perturbed)
 
 
+def _rms(value: torch.Tensor) -> float:
+    return float(value.double().square().mean().sqrt())
+
+
+def _random(value: torch.Tensor, count: int) -> torch.Tensor:
+    rounding = Rounding(PASSES)
+    rounding.begin(key_of(value))
+    return rounding.uniform(value.expand(count, *value.shape))
+
+
 def _in_lanes(*parts: tuple[Any, range]) -> Any:
     return in_one([(value, len(lanes)) for value, lanes in parts if lanes])
 
@@ -949,11 +1015,13 @@ class Samples:
 
     Takes those of the nodes in `names`, all if it is None. `growth` receives all of them. `unmoved` are delegates whose
     arguments are plain in all lanes. `further` has those of further lanes, too, for values that an earlier load asked.
+    `signs` are those of `Lanes.signs`: they may explain an error, and are no noise.
     """
 
     def __init__(self, names: Collection[str] | None = None, growth: Growth | None = None) -> None:
         self.names, self.growth = names, growth
         self.values: dict[tuple[str, int], tuple[Spread, Spread]] = defaultdict(_two_spreads)
+        self.signs: dict[str, Spread] = {}
         self.outputs: list[tuple[Spread, Spread]] = []
         self.unmoved: set[str] = set()
         self.lanes = 0
@@ -964,7 +1032,7 @@ class Samples:
         try:
             result = run()
         finally:
-            lanes.seen = _unseen
+            lanes.seen, lanes.signs = _unseen, {}
         self.outputs = self.outputs or [(Spread(), Spread()) for _ in lanes.plain_outputs]
         for at, outputs in enumerate(lanes.perturbed_outputs):
             for spreads, perturbed, value in zip(self.outputs, outputs, lanes.plain_outputs, strict=False):
@@ -998,6 +1066,9 @@ class Samples:
             wanted = self.names is None or node.name in self.names
             both = [self.values[node.name, at] if wanted else (Spread(), Spread()) for at in range(len(values))]
             lanes.show(both, perturbed, values)
+        if (signs := lanes.signs.get(node.name)) is not None:
+            self.signs[node.name] = Spread()
+            self.signs[node.name].add_lanes(signs, value, range(len(signs.stacked)))
         if told is not None:
             told.see(node, value, [rounding for rounding, _ in both])
 
@@ -1014,8 +1085,10 @@ class Samples:
 
     def explained(self, key: tuple[str, int], error: float) -> Noise | None:
         """The noise of a value where it `explains` an error (RMSE)."""
-        if key in self.values and any(spread.explains(error) for spread in self.values[key]):
-            return Noise(max(spread.rms for spread in self.values[key]), MEASURED)
+        spreads, signs = self.values.get(key, ()), self.signs.get(key[0], Spread())
+        by_signs = error * chance(signs.samples) < THRESHOLD * signs.rms
+        if by_signs or any(spread.explains(error) for spread in spreads):
+            return Noise(max(spread.rms for spread in (*spreads, signs)), MEASURED)
         return None
 
     def told(self) -> dict[str, Any]:
@@ -1023,6 +1096,7 @@ class Samples:
             "lanes": self.lanes,
             "unmoved": list(self.unmoved),
             "values": [[*key, *_told(both)] for key, both in self.values.items()],
+            "signs": {name: spread.told() for name, spread in self.signs.items()},
             "outputs": [*map(_told, self.outputs)],
             "growth": self.growth.told() if self.growth is not None else None,
             "further": self.further.told() if self.further is not None else None,
@@ -1034,6 +1108,7 @@ class Samples:
         samples = cls(growth=Growth.of_told(growth) if growth is not None else None)
         samples.lanes, samples.unmoved = told["lanes"], set(told["unmoved"])
         samples.outputs = [_of_told(both) for both in told["outputs"]]
+        samples.signs = {name: Spread.of_told(spread) for name, spread in told["signs"].items()}
         samples.further = cls.of_told(told["further"]) if told["further"] is not None else None
         samples.values.update({(name, output): _of_told(both) for name, output, *both in told["values"]})
         return samples
@@ -1146,10 +1221,10 @@ def chained(graph: Graph) -> list[Rounding]:
 
 
 def batches(graph: Graph, names: Collection[str] = (), taken: int = 0) -> list[list[int]]:
-    """Seeds of the lanes that are evaluated together: all of them, unless they take much memory or operators are large.
+    """Seeds of the lanes that are evaluated together: all of them, unless they take much memory or the graph is large.
 
     There are as many as the smallest value needs to have `ENOUGH` elements over all lanes, without those `taken`. One
-    lane of large operators goes first, since it often is enough; not if a delegate that reads only inputs needs more to
+    lane of large operators or of many weights goes first, since it often is enough; not if a delegate that reads only inputs needs more to
     judge what it introduced.
     """
     results = {*names, *graph.results()}
@@ -1160,7 +1235,8 @@ def batches(graph: Graph, names: Collection[str] = (), taken: int = 0) -> list[l
     given = {item.name for item in graph.inputs}
     delegates = [node for node in graph.nodes if node.target == "delegate" and given.issuperset(node.reads())]
     few = any((elements(meta) or 0) < ENOUGH for node in delegates for meta in node.outputs)
-    first = len(seeds) if taken or few or has_small_operators(graph) else 1
+    small = is_small(graph) and has_small_operators(graph)
+    first = len(seeds) if taken or few or small else 1
     return [part for part in (seeds[:first], seeds[first:]) if part]
 
 

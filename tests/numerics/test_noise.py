@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,14 @@ from etviz.evaluation.noise import (
     Growth,
     Lanes,
     Rounding,
+    Samples,
     Spread,
     Ties,
     batches,
     propagated,
     total_noise,
 )
+from etviz.evaluation.operator_rules import resolve
 from etviz.evaluation.unpacked import largest_value
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
@@ -489,29 +492,58 @@ def test_what_follows_a_grid_is_granted_what_its_rounding_becomes_there(count: i
     assert growth.imposed == [pytest.approx(found[0, "y", 0], rel=0.1)]
 
 
+CHOSEN = (Ref("scale"), Ref("zero"), -128, 127, Tag("dtype", "int8"))
+CHOICE = [
+    Node("grid", "quantized_decomposed.choose_qparams.tensor", (Ref("x"), -128, 127, 1e-9, Tag("dtype", "int8"))),
+    Node("scale", "getitem", (Ref("grid"), 0)),
+    Node("zero", "getitem", (Ref("grid"), 1)),
+    Node("q", "quantized_decomposed.quantize_per_tensor.tensor", (Ref("x"), *CHOSEN)),
+    Node("dq", "quantized_decomposed.dequantize_per_tensor.tensor", (Ref("q"), *CHOSEN)),
+]
+
+
+def chosen_step(x: Tensor) -> float:
+    return float(resolve("quantized_decomposed.choose_qparams.tensor")(x, -128, 127, 1e-9, torch.int8)[0])
+
+
 @pytest.mark.parametrize("backend", ["XnnpackBackend", ""])
 def test_a_grid_that_a_backend_chooses_needs_no_lane_of_its_own(backend: str) -> None:
     """All lanes have its error, ‖row of the weight‖·s/√12 behind a product; what it alone imposes is asked apart."""
-    x, weight, dtype = normal(200, 64), normal(48, 64, seed=1), Tag("dtype", "int8")
-    chosen = (Ref("scale"), Ref("zero"), -128, 127, dtype)
-    nodes = [
-        Node("grid", "quantized_decomposed.choose_qparams.tensor", (Ref("x"), -128, 127, 1e-9, dtype)),
-        Node("scale", "getitem", (Ref("grid"), 0)),
-        Node("zero", "getitem", (Ref("grid"), 1)),
-        Node("q", "quantized_decomposed.quantize_per_tensor.tensor", (Ref("x"), *chosen)),
-        Node("dq", "quantized_decomposed.dequantize_per_tensor.tensor", (Ref("q"), *chosen)),
-        Node("y", "aten.linear.default", (Ref("dq"), Ref("w"))),
-    ]
+    x, weight = normal(200, 64), normal(48, 64, seed=1)
+    nodes = [*CHOICE, Node("y", "aten.linear.default", (Ref("dq"), Ref("w")))]
     inputs = [Input("x", "user", ""), Input("w", "constant", "w")]
     graph = in_a_delegate(Graph("inner", inputs, nodes, [Ref("y")], backend_id=backend), "y")
     graph.nodes = [replace(node, outputs=(Meta("float32", (200, 48), None),)) for node in graph.nodes]
-    step = float(torch.ops.quantized_decomposed.choose_qparams.tensor(x, -128, 127, 1e-9, torch.int8)[0])
-    expected, growth = step / math.sqrt(12) * math.sqrt(float(weight.square().sum(1).mean())), Growth()
+    expected, growth = chosen_step(x) / math.sqrt(12) * math.sqrt(float(weight.square().sum(1).mean())), Growth()
     assert Lanes(Evaluator(graph, {"w": weight}), [0]).lanes == (1 if backend else 2)
     found, outputs = total_noise(lambda: Evaluator(graph, {"w": weight}), [[x]], [(0, "y")], {0: growth})
     assert factor(found[0, "y", 0], expected) < 1.1
     assert factor(outputs[0][0], expected) < 1.1
     assert factor(growth.imposed[0], expected) < 1.1
+
+
+@pytest.mark.parametrize("cancel", [False, True])
+def test_signs_tell_the_noise_of_a_single_number_from_one_lane(cancel: bool) -> None:
+    """One lane may give any; s/√12/√n of n independent elements. Elements that cancel are not."""
+    x, meta = normal(1, 4096), (Meta("float32", (1, 4096), None),)
+    graph = in_a_delegate(Graph("inner", [Input("x", "user", "")], [*CHOICE], [Ref("dq")], backend_id="B"), "dq")
+    graph.nodes = [replace(node, outputs=meta) for node in graph.nodes] + [
+        Node("less", "aten.mean.dim", (Ref("dq"), [1], True)),
+        Node("centred", "aten.sub.Tensor", (Ref("dq"), Ref("less"))),
+        Node("mean", "aten.mean.dim", (Ref("centred" if cancel else "dq"), [1], True)),
+        Node("result", "aten.add.Scalar", (Ref("mean"), 3.0)),
+    ]
+    graph.outputs = [Ref("result")]
+    lanes, samples = Lanes(Evaluator(graph, {}), [0]), Samples()
+    samples.run(lanes, partial(lanes.run, [x]))
+    expected = chosen_step(x) / math.sqrt(12 * 4096)
+    for kept in (samples, Samples.of_told(samples.told())):
+        for name in ("mean", "result"):
+            assert (name in kept.signs) is not cancel
+            assert cancel or factor(kept.signs[name].rms, expected) < 1.3
+            assert (kept.explained((name, 0), expected) is None) is cancel
+            assert kept.explained((name, 0), 10 * expected) is None
+    assert not lanes.signs
 
 
 def test_what_is_put_on_its_own_grid_again_keeps_its_noise() -> None:
