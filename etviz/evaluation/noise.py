@@ -1224,8 +1224,8 @@ def batches(graph: Graph, names: Collection[str] = (), taken: int = 0) -> list[l
     """Seeds of the lanes that are evaluated together: all of them, unless they take much memory or the graph is large.
 
     There are as many as the smallest value needs to have `ENOUGH` elements over all lanes, without those `taken`. One
-    lane of large operators or of many weights goes first, since it often is enough; not if a delegate that reads only inputs needs more to
-    judge what it introduced.
+    lane of large operators or of many weights goes first, since it often is enough; not if a delegate that reads only
+    inputs needs more to judge what it introduced.
     """
     results = {*names, *graph.results()}
     counts = (elements(meta) for node in graph.nodes if node.name in results for meta in node.outputs)
