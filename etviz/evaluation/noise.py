@@ -594,8 +594,8 @@ class Lanes(Evaluator):
     grids, as many lanes follow in which each grid is reached from the plain values; none if a backend chooses all grids
     at run time. The first `number` lanes are perturbed from the beginning, `imposed` are the seeds of the others.
 
-    `signs` are values of few elements in further lanes: where they are computed from many elements, the differences of
-    these in the first lane, each with a random sign, are those of another lane if they are independent.
+    `signs` are values of few elements in further lanes, computed from many elements: their differences in the first lane
+    have random signs. If the elements are independent, another lane has such differences.
     """
 
     def __init__(
@@ -1015,7 +1015,7 @@ class Samples:
 
     Takes those of the nodes in `names`, all if it is None. `growth` receives all of them. `unmoved` are delegates whose
     arguments are plain in all lanes. `further` has those of further lanes, too, for values that an earlier load asked.
-    `signs` are those of `Lanes.signs`: they may explain an error, and are no noise.
+    `signs`, from `Lanes.signs`, may explain an error; no noise follows from them.
     """
 
     def __init__(self, names: Collection[str] | None = None, growth: Growth | None = None) -> None:
@@ -1250,7 +1250,7 @@ def quantizes(graph: Graph) -> bool:
 
 
 def _imposes_in_all_lanes(graph: Graph) -> bool:
-    """True if a backend chooses every grid at run time: then no grid needs lanes of its own."""
+    """True if a backend chooses every grid at run time: then no grid needs separate lanes."""
     parts = [(part, unpacked_weights(part)) for part in (graph, *graph.subgraphs.values())]
     nodes = ((part, node) for part, weights in parts for node in part.nodes if node.name not in weights)
     grids = [part.is_delegated(node) and is_chosen(node) for part, node in nodes if conversion(node.target) in _GRIDS]
