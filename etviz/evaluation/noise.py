@@ -594,8 +594,8 @@ class Lanes(Evaluator):
     grids, as many lanes follow in which each grid is reached from the plain values; none if a backend chooses all grids
     at run time. The first `number` lanes are perturbed from the beginning, `imposed` are the seeds of the others.
 
-    `signs` are values of few elements in further lanes, computed from many elements: their differences in the first lane
-    have random signs. If the elements are independent, another lane has such differences.
+    `signs` are values of few elements in further lanes. They are computed from many elements, whose differences in the
+    first lane have random signs. If the elements are independent, another lane has such differences.
     """
 
     def __init__(
