@@ -99,8 +99,8 @@ _CHAINED: Final = 2
 _SMALL: Final = 1 << 19
 """Elements of a program's largest value up to which its lanes take little memory side by side."""
 _SIGNS: Final = 64
-"""Maximum number of lanes with other signs. Their RMS is no more than as often that of the lane: where elements cancel,
-they are not independent.
+"""Maximum number of lanes with other signs, and how many times the lane's RMS theirs may be: elements that cancel are
+not independent.
 """
 _SEEDS: Final = 0x9E3779B97F4A
 """First seed. Models and inputs are often drawn from small ones, which would not be independent of the rounding."""
