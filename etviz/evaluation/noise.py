@@ -1186,7 +1186,7 @@ def total_noise(
             break
         lanes, by_run = Lanes(start, seeds, ties=ties, imposed=imposed), defaultdict[int, set[str]](set)
         series, how = Series(lanes), run_first if not at else None
-        for run, name in names:
+        for run, name in names if seeds else ():  # what grids alone impose is asked of the outputs
             by_run[run].add(name)
         for run, of_run in enumerate(of_runs):
             of_run.names = by_run[run]

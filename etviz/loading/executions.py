@@ -238,10 +238,10 @@ class _InTurn:
         if len(paired.executions) > 1:
             evaluator.constants = CachedTensors(evaluator.constants)
         kept = KeptNoise(paired, evaluator.graph) if len(paired.executions) == 1 else None
+        self._groups = _groups(paired, evaluator)  # they tell which operators the graph's backends have
         self.lanes, self.entrance = InLanes(evaluator, measured=measured, kept=kept), Entrance(evaluator.graph)
         self._named, self._ran_here = named, ran_here
         self._paired, self._candidates, self._introduced = paired, candidates, introduced
-        self._groups = _groups(paired, evaluator)
         self._written = seen_later(paired.graph)
         self._shared = {"custom": custom, "keeper": Keeper(KEPT_BYTES)}
 

@@ -525,12 +525,12 @@ def test_a_grid_that_a_backend_chooses_needs_no_lane_of_its_own(backend: str) ->
 @pytest.mark.parametrize("cancel", [False, True])
 def test_signs_tell_the_noise_of_a_single_number_from_one_lane(cancel: bool) -> None:
     """One lane may give any; s/√12/√n of n independent elements. Elements that cancel are not."""
-    x, meta = normal(1, 4096), (Meta("float32", (1, 4096), None),)
+    x, meta, single = normal(1, 4096), (Meta("float32", (1, 4096), None),), (Meta("float32", (1, 1), None),)
     graph = in_a_delegate(Graph("inner", [Input("x", "user", "")], [*CHOICE], [Ref("dq")], backend_id="B"), "dq")
     graph.nodes = [replace(node, outputs=meta) for node in graph.nodes] + [
         Node("less", "aten.mean.dim", (Ref("dq"), [1], True)),
         Node("centred", "aten.sub.Tensor", (Ref("dq"), Ref("less"))),
-        Node("mean", "aten.mean.dim", (Ref("centred" if cancel else "dq"), [1], True)),
+        Node("mean", "aten.mean.dim", (Ref("centred" if cancel else "dq"), [1], True), outputs=single),
         Node("result", "aten.add.Scalar", (Ref("mean"), 3.0)),
     ]
     graph.outputs = [Ref("result")]
@@ -544,6 +544,10 @@ def test_signs_tell_the_noise_of_a_single_number_from_one_lane(cancel: bool) -> 
             assert (kept.explained((name, 0), expected) is None) is cancel
             assert kept.explained((name, 0), 10 * expected) is None
     assert not lanes.signs
+    graph.outputs = [Ref("dq")]
+    noises, _ = total_noise(lambda: Evaluator(graph, {}), [[x]], [(0, "mean")], {0: (growth := Growth())})
+    assert growth.imposed[0] > 0
+    assert noises[0, "mean", 0] < 20 * expected
 
 
 def test_what_is_put_on_its_own_grid_again_keeps_its_noise() -> None:
