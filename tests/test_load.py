@@ -16,10 +16,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from torch import nn
+from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
+from torchao.quantization.granularity import PerGroup
+from torchao.utils import unwrap_tensor_subclass
 
 import etviz
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.errors import UsageError
+from etviz.evaluation.noise import Lanes
 from tests.programs import FILES, Executed
 
 OPTIONAL = ("etrecord", "debug_buffer", "pte", "record")
@@ -331,3 +337,30 @@ def test_the_compiler_stays_out(encoder: Executed, tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, encoder.path("etdump"), *given.values()]
     done = subprocess.run([os.fspath(part) for part in command], capture_output=True, text=True, timeout=120)
     assert done.stdout == f"{len(encoder.inspection.gaps)} {len(encoder.inspection.attribution())} []\n", done.stderr
+
+
+@pytest.mark.parametrize("given", ["pte", "etrecord"])
+def test_grids_that_a_backend_chooses_are_known_before_values_are_perturbed(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the first lanes and those that follow would measure different things."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64, bias=False), nn.ReLU(), nn.Linear(64, 32, bias=False)).eval()
+    config = Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=PerGroup(32))  # pyright: ignore[reportAttributeAccessIssue]
+    quantize_(model, config)
+    model = unwrap_tensor_subclass(model)
+    etviz.debug(model, (torch.randn(4, 64),), partitioner=[XnnpackPartitioner()], workdir=tmp_path)
+    made, begin = list[tuple[int, int]](), Lanes.__init__
+
+    def note(lanes: Lanes, *args: Any, **kwargs: Any) -> None:
+        begin(lanes, *args, **kwargs)
+        made.append((lanes.lanes, lanes.number))
+
+    monkeypatch.setattr(Lanes, "__init__", note)
+    files = {"pte": {"pte": tmp_path / "model.pte"}, "etrecord": {}}[given]
+    dump, buffer = tmp_path / "etdump.etdp", tmp_path / "debug_buffer.bin"
+    (tmp_path / "model.etviz").unlink()
+    inspection = etviz.load(dump, etrecord=tmp_path / "etrecord.bin", debug_buffer=buffer, **files)
+    assert inspection.analysis.digest.level == "ok"
+    assert made
+    assert all(lanes == number for lanes, number in made)
