@@ -58,7 +58,7 @@ from etviz.evaluation.several import (
     part_of,
     several,
 )
-from etviz.evaluation.threads import has_small_operators, is_small
+from etviz.evaluation.threads import has_small_operators
 from etviz.evaluation.unpacked import elements, largest_value
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.draws import draws
@@ -99,9 +99,7 @@ _CHAINED: Final = 2
 _SMALL: Final = 1 << 19
 """Elements of a program's largest value up to which its lanes take little memory side by side."""
 _SIGNS: Final = 64
-"""Maximum number of lanes with other signs, and how many times the lane's RMS theirs may be: elements that cancel are
-not independent.
-"""
+"""Maximum number of lanes with other signs."""
 _SEEDS: Final = 0x9E3779B97F4A
 """First seed. Models and inputs are often drawn from small ones, which would not be independent of the rounding."""
 _KEYED: Final = 4096
@@ -595,7 +593,8 @@ class Lanes(Evaluator):
     at run time. The first `number` lanes are perturbed from the beginning, `imposed` are the seeds of the others.
 
     `signs` are values of few elements in further lanes. They are computed from many elements, whose differences in the
-    first lane have random signs. If the elements are independent, another lane has such differences.
+    first lane have random signs. If the elements are independent, another lane has such differences. Where elements
+    cancel they are not, so these lanes differ by no more than the first lane, widened as for all lanes.
     """
 
     def __init__(
@@ -778,9 +777,10 @@ class Lanes(Evaluator):
             moving = _moving(value, sizes(node, *given, value, self.limits.call))
             numbers = [_random(value, len(changed.stacked))] * (moving != [None])
             changed = _rounded(changed, moving, numbers)
-            least = max(_rms(first - value), (half_ulp(value) or 0.0) * _rms(value))
-            if _rms(changed.stacked - value) < _SIGNS * least:
-                self.signs[node.name] = changed
+            most = allowance(value.numel(), value.numel() * PASSES)
+            most *= max(_rms(first - value), (half_ulp(value) or 0.0) * _rms(value))
+            moved = changed.stacked - value
+            self.signs[node.name] = Several((), value + moved * min(1.0, most / max(_rms(moved), most)))
         except Exception:  # as in `_together`
             logger.debug("%s has no lanes with other signs", node.name, exc_info=True)
 
@@ -874,7 +874,7 @@ class Lanes(Evaluator):
         given, plain = self.arguments(step.perturbed, node), step.ends or to_grid(node) or not last
         if is_quantize(node) or is_dequantize(node):
             after = step.reference if plain else self._on_grids(step, given, last)
-            return _in_lanes((self._on_grids(step, given, first) if first else None, first), (after, last))
+            return _with_following((self._on_grids(step, given, first) if first else None, first), (after, last))
         value = step.multiplied if step.multiplied is not None else step.reference
         if not step.same and step.multiplied is None:
             lanes = first if plain else range(self.lanes)
@@ -888,9 +888,9 @@ class Lanes(Evaluator):
             value = over_lanes(one, *given, (), lanes, target or "") if lanes else value
         after = step.reference if plain else part_of(value, last)
         if not first or all(size is None for size in step.sizes):
-            return _in_lanes((part_of(value, first), first), (after, last)) if plain else value
+            return _with_following((part_of(value, first), first), (after, last)) if plain else value
         numbers = self._numbers(step, step.rounded, first)
-        return _in_lanes((_rounded(part_of(value, first), step.sizes, numbers), first), (after, last))
+        return _with_following((_rounded(part_of(value, first), step.sizes, numbers), first), (after, last))
 
     def _on_grids(self, step: _Step, given: tuple[Sequence[Any], Mapping[str, Any]], lanes: range) -> Any:
         first = lanes.start < self.number
@@ -957,7 +957,7 @@ def _random(value: torch.Tensor, count: int) -> torch.Tensor:
     return rounding.uniform(value.expand(count, *value.shape))
 
 
-def _in_lanes(*parts: tuple[Any, range]) -> Any:
+def _with_following(*parts: tuple[Any, range]) -> Any:
     return in_one([(value, len(lanes)) for value, lanes in parts if lanes])
 
 
@@ -1221,11 +1221,11 @@ def chained(graph: Graph) -> list[Rounding]:
 
 
 def batches(graph: Graph, names: Collection[str] = (), taken: int = 0) -> list[list[int]]:
-    """Seeds of the lanes that are evaluated together: all of them, unless they take much memory or the graph is large.
+    """Seeds of the lanes that are evaluated together: all of them, unless they take much memory or operators are large.
 
     There are as many as the smallest value needs to have `ENOUGH` elements over all lanes, without those `taken`. One
-    lane of large operators or of many weights goes first, since it often is enough; not if a delegate that reads only
-    inputs needs more to judge what it introduced.
+    lane of large operators goes first, since it often is enough; not if a delegate that reads only inputs needs more to
+    judge what it introduced.
     """
     results = {*names, *graph.results()}
     counts = (elements(meta) for node in graph.nodes if node.name in results for meta in node.outputs)
@@ -1235,8 +1235,7 @@ def batches(graph: Graph, names: Collection[str] = (), taken: int = 0) -> list[l
     given = {item.name for item in graph.inputs}
     delegates = [node for node in graph.nodes if node.target == "delegate" and given.issuperset(node.reads())]
     few = any((elements(meta) or 0) < ENOUGH for node in delegates for meta in node.outputs)
-    small = is_small(graph) and has_small_operators(graph)
-    first = len(seeds) if taken or few or small else 1
+    first = len(seeds) if taken or few or has_small_operators(graph) else 1
     return [part for part in (seeds[:first], seeds[first:]) if part]
 
 
