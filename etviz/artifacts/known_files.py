@@ -12,7 +12,8 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -99,12 +100,30 @@ def _found(digests: Iterable[str]) -> set[str]:
 
 
 def _add(digests: list[str]) -> None:
-    kept = dict.fromkeys([*(digest for digest in _read() if digest not in digests), *digests])
+    added = set(digests)
     try:
         place = _place()
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=place.parent, delete=False) as file:
-            json.dump(list(kept)[-_MOST:], file)
-        Path(file.name).replace(place)
+        with _alone(place):
+            kept = dict.fromkeys([*(digest for digest in _read() if digest not in added), *digests])
+            with tempfile.NamedTemporaryFile("w", dir=place.parent, delete=False) as file:
+                json.dump(list(kept)[-_MOST:], file)
+            Path(file.name).replace(place)
     except (OSError, RuntimeError) as error:
         logger.debug("the ledger of known files can't be written: %s", error)
+
+
+@contextlib.contextmanager
+def _alone(place: Path) -> Generator[None]:
+    """Wait, a second at most, until no other process writes the ledger: entries of both stay."""
+    with open(place.with_suffix(".lock"), "wb") as lock:  # noqa: PTH123 - closed here
+        with contextlib.suppress(ImportError):
+            import fcntl
+
+            for _ in range(100):
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(0.01)
+        yield
