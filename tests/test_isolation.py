@@ -174,10 +174,12 @@ def test_what_etviz_wrote_is_known(foreign: dict[str, Any], asked: list[Any], tm
 def test_processes_that_write_the_ledger_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No process loses what another one noted at the same moment."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    writes = "import sys; from etviz.artifacts.known_files import note\nfor at in range(100): note(f'{sys.argv[1]} {at}')"
+    writes = (
+        "import sys\nfrom etviz.artifacts.known_files import note\nfor at in range(100): note(sys.argv[1] + str(at))"
+    )
     processes = [subprocess.Popen([sys.executable, "-c", writes, str(name)]) for name in range(3)]
     assert [process.wait(timeout=100) for process in processes] == [0, 0, 0]
-    assert all(is_noted(f"{name} {at}") for name in range(3) for at in range(100))
+    assert all(is_noted(f"{name}{at}") for name in range(3) for at in range(100))
 
 
 def test_files_that_are_used_stay_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

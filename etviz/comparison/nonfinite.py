@@ -13,7 +13,7 @@ from etviz.comparison.undetermined import is_ill_defined, may_be_ill_defined
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import Graph, Node
 from etviz.graph.quantize_ops import converted, is_quantize
-from etviz.graph.uses import item_of
+from etviz.graph.uses import item_of, only_moves
 from etviz.tensors.finite import has_nan, has_nonfinite
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class NonFinite:
         names = [placeholder.name for placeholder in graph.user_inputs()]
         given = dict(zip(names, inputs, strict=False))
         self._has = {name: [True] for name, value in given.items() if has_nonfinite(value)}
+        self._seen = {*given}
         self.inputs = tuple(self._has)
         self._nan = {name for name in self._has if has_nan(given[name])}
 
@@ -34,19 +35,27 @@ class NonFinite:
             if (parts := self._has.get(item[0])) and any(parts[item[1] : item[1] + 1] or parts):
                 self._has[node.name] = [True]
                 self._nan |= {node.name} if item[0] in self._nan else set()
+            self._seen |= {node.name} if item[0] in self._seen else set()
             return ""
         before = bool(self._has) and not self._has.keys().isdisjoint(node.reads())
+        if not before and value.runtime is None and only_moves(node) and self._seen.issuperset(node.reads()):
+            self._forget(node)  # what is moved is finite
+            return ""
         computed = value.local if value.local is not None else value.reference
         values = value.runtime if value.runtime is not None else flat_values(computed)
         known = known or {}
         flags = [known[i] if i in known else has_nonfinite(item) for i, item in enumerate(values)]
-        self._has.pop(node.name, None)
-        self._nan.discard(node.name)
+        self._forget(node)
         if any(flags):
             self._has[node.name] = flags
             self._nan |= {node.name} if any(map(has_nan, values)) else set()
             return CARRIED if before else CREATED
         return LOST if before and node.instruction >= 0 else ""
+
+    def _forget(self, node: Node) -> None:
+        self._seen.add(node.name)
+        self._has.pop(node.name, None)
+        self._nan.discard(node.name)
 
     def is_ill_defined(self, graph: Graph, node: Node, value: Value, *, bad: bool) -> bool:
         """True if a node makes integers of NaN or Inf that it reads, or makes inside if its error is `bad`."""

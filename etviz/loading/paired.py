@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from etviz.artifacts import known_files
 from etviz.artifacts.etdump.lost_values import restore_lost_values
 from etviz.artifacts.program.xnnpack_payload import layers, origins
+from etviz.artifacts.recent import Recent
 from etviz.artifacts.record.record_file import LISTINGS, REFUSALS
 from etviz.errors import ArtifactError, PairingError
 from etviz.graph.delegation import Delegation, count_nodes
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     import torch
 
     from etviz.artifacts.etdump.etdump import ETDump, RunBlock
+    from etviz.artifacts.program.program import Program
+    from etviz.artifacts.record.etrecord import ETRecord
     from etviz.comparison.constants import ComparingConstants
     from etviz.evaluation.evaluator import Evaluator
     from etviz.evaluation.interludes import Turns
@@ -51,6 +55,10 @@ if TYPE_CHECKING:
 
 EXACT, DERIVED, HANDLES = "exact", "derived", "handles"
 """Instructions are recorded, derived from `.pte` and ETRecord, or known only by debug handle."""
+
+
+_DERIVED_GRAPHS: Final = Recent["tuple[Graph, Graph]"](4)
+"""By method and files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,16 +298,21 @@ def _graph(artifacts: ArtifactSet, method: str, blocks: Sequence[RunBlock]) -> t
         return artifacts.record.graphs[method], None, EXACT
     if etrecord is None or method not in etrecord.methods:
         return skeleton(method, program, blocks, None, {}, {}), None, HANDLES
-    edge, handles = etrecord.edge_graph(method), etrecord.debug_handles(method)
     if program is not None:
-        plan = written_once(program.method(method))
-        try:
-            constants = match_constants(program, plan, edge, etrecord.edge_weights(method))
-            derived = derive(plan, edge, handles, constants, partial(origins, program, plan))
-            return rebuild(plan, edge, derived), edge, DERIVED
-        except InconsistentError:
-            pass
+        known, derive_again = artifacts.identities, partial(_derived, artifacts, etrecord, program, method)
+        with contextlib.suppress(InconsistentError):
+            if {"etrecord", "pte"} <= {*known} and artifacts.are_as_opened():
+                return *_DERIVED_GRAPHS.get((method, *sorted(known.items())), derive_again), DERIVED
+            return *derive_again(), DERIVED
+    edge, handles = etrecord.edge_graph(method), etrecord.debug_handles(method)
     return skeleton(method, program, blocks, edge, handles, etrecord.backends(method)), edge, HANDLES
+
+
+def _derived(artifacts: ArtifactSet, etrecord: ETRecord, program: Program, method: str) -> tuple[Graph, Graph]:
+    edge, plan = etrecord.edge_graph(method), written_once(program.method(method))
+    constants = match_constants(program, plan, edge, etrecord.edge_weights(method))
+    derived = derive(plan, edge, etrecord.debug_handles(method), constants, partial(origins, program, plan))
+    return rebuild(plan, edge, derived), edge
 
 
 def _restored(artifacts: ArtifactSet, method: str) -> ETDump:

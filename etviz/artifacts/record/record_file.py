@@ -6,15 +6,18 @@ A zip with `record.json` (graphs, location of every constant, version, checksum 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.document import Document
 from etviz.artifacts.files import PathLike, open_archive, open_artifact, stored_bytes, whole_file, wrong_kind
 from etviz.artifacts.program.payload import Specification
+from etviz.artifacts.recent import Recent
 from etviz.artifacts.record.stored_tensors import StoredTensors, tensor_checksum
 from etviz.errors import ArtifactError
 from etviz.graph.ir import Graph
@@ -36,6 +39,8 @@ _TENSORS: Final = "tensors.safetensors"
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _MOST_JSON: Final = 64 << 20
 _ADVICE: Final = "write it again with etviz.record(edge_manager, executorch_manager, path)"
+_GRAPHS: Final = Recent["tuple[dict[str, Graph], dict[str, Graph]]"](4)
+"""By the digest of the text that they were read from."""
 _DOCUMENT: Final = Document("an etviz record", "etviz-record", VERSION, _ADVICE)
 
 
@@ -100,12 +105,7 @@ def read_record(path: PathLike) -> Record:
     text, stored = _read_members(path, data)
     body = _DOCUMENT.parse(path, text, _JSON)
     try:
-        texts = _texts(body["texts"])
-        graphs, references = (
-            {str(method): load_graph(graph, texts) for method, graph in body[key]} for key in ("graphs", "references")
-        )
-        if not graphs:
-            raise MalformedGraphError("it has no method")
+        graphs, references = map(dict, _GRAPHS.get(hashlib.blake2b(text).digest(), partial(_read_graphs, body)))
         places = {str(key): TensorPlace(str(member), str(name)) for key, member, name in body["places"]}
         delegation, extra, checksums = body["delegation"], body["extra"], body["checksums"]
         _check_tables(list(graphs), delegation, extra, checksums)
@@ -113,6 +113,16 @@ def read_record(path: PathLike) -> Record:
         return Record(graphs, places, str(body["pte_checksum"]), dict(delegation), dict(extra), references, tensors)
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ArtifactError(path, f"the record is damaged ({error})", _ADVICE, where=_JSON) from error
+
+
+def _read_graphs(body: Mapping[str, Any]) -> tuple[dict[str, Graph], dict[str, Graph]]:
+    texts = _texts(body["texts"])
+    graphs, references = (
+        {str(method): load_graph(graph, texts) for method, graph in body[key]} for key in ("graphs", "references")
+    )
+    if not graphs:
+        raise MalformedGraphError("it has no method")
+    return graphs, references
 
 
 def _is_specification(kept: Any) -> bool:
