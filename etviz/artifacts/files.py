@@ -75,6 +75,7 @@ class MappedFile(mmap.mmap):
 
     def opened(self, path: str, state: os.stat_result) -> None:
         self._path, self._state, self._looked = path, _state_of(state), -math.inf
+        self.identity = *self._state, state.st_ctime_ns
 
     def check(self) -> None:
         """`FileChangedError`, up to a moment late."""
@@ -106,6 +107,11 @@ class MappedFile(mmap.mmap):
 
 def _state_of(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def identity_of(data: memoryview) -> tuple[int, ...]:
+    """Device, inode, size and times of the mapped file when it was opened; empty for other memory."""
+    return data.obj.identity if isinstance(data.obj, MappedFile) else ()
 
 
 def check_unchanged(data: memoryview) -> None:

@@ -29,15 +29,6 @@ def identity(path: PathLike) -> str:
     return _digest((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
 
 
-def identities(named: Mapping[str, PathLike | None]) -> dict[str, str]:
-    """By kind, of the files that there are."""
-    found = {}
-    for kind, path in named.items():
-        with contextlib.suppress(OSError, TypeError, ValueError):
-            found |= {kind: identity(path)} if path is not None else {}
-    return found
-
-
 def _identities(paths: Iterable[PathLike]) -> list[str]:
     digests = []
     for path in paths:

@@ -5,11 +5,10 @@ Imports for evaluation are local, so that `etviz info` starts at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.artifacts import known_files
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import ETDump, read_etdump
 from etviz.artifacts.files import open_artifact, path_of
@@ -37,7 +36,7 @@ class ArtifactSet:
 
     `named` has paths by kind: ``etdump, etrecord, debug_buffer, pte, record, data``. `program` may be part of the
     `bundle`. `checking` and `verifying` are checksums of the `.pte` and in the ETRecord, taken beside other work.
-    `size` is bytes. `identities` of ``etrecord, pte, data`` were taken before these were opened.
+    `size` is bytes.
     """
 
     named: Mapping[str, str]
@@ -50,7 +49,6 @@ class ArtifactSet:
     checking: Checking | None = None
     verifying: Verifying | None = None
     size: int = 0
-    identities: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def open(
@@ -76,7 +74,6 @@ class ArtifactSet:
             pte = path_of(pte, "the program")
         if record is None and pte is not None:
             record = _record_beside(Path(pte))
-        identities = known_files.identities({"etrecord": etrecord, "pte": pte, "data": data})
         bundle = _read_bundle(pte) if pte is not None else None
         checking = None
         if checked and pte is not None and record is not None:
@@ -107,7 +104,6 @@ class ArtifactSet:
             checking=checking,
             verifying=Verifying(opened) if checked and opened is not None else None,
             size=sum(_size(path) for path in named.values() if path is not None),
-            identities=identities,
         )
         artifacts._check_etrecord()
         return artifacts
@@ -136,10 +132,6 @@ class ArtifactSet:
                     found=recorded,
                     expected=delegates,
                 )
-
-    def are_as_opened(self) -> bool:
-        """True if the files that `identities` names are still those that were opened."""
-        return self.identities == known_files.identities({kind: self.named.get(kind) for kind in self.identities})
 
     @property
     def methods(self) -> list[str]:

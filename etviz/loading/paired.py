@@ -299,16 +299,14 @@ def _graph(artifacts: ArtifactSet, method: str, blocks: Sequence[RunBlock]) -> t
     if etrecord is None or method not in etrecord.methods:
         return skeleton(method, program, blocks, None, {}, {}), None, HANDLES
     if program is not None:
-        known, derive_again = artifacts.identities, partial(_derived, artifacts, etrecord, program, method)
+        read, key = partial(_derived, etrecord, program, method), (method, etrecord.identity, program.identity)
         with contextlib.suppress(InconsistentError):
-            if {"etrecord", "pte"} <= {*known} and artifacts.are_as_opened():
-                return *_DERIVED_GRAPHS.get((method, *sorted(known.items())), derive_again), DERIVED
-            return *derive_again(), DERIVED
+            return *(_DERIVED_GRAPHS.get(key, read) if all(key) else read()), DERIVED
     edge, handles = etrecord.edge_graph(method), etrecord.debug_handles(method)
     return skeleton(method, program, blocks, edge, handles, etrecord.backends(method)), edge, HANDLES
 
 
-def _derived(artifacts: ArtifactSet, etrecord: ETRecord, program: Program, method: str) -> tuple[Graph, Graph]:
+def _derived(etrecord: ETRecord, program: Program, method: str) -> tuple[Graph, Graph]:
     edge, plan = etrecord.edge_graph(method), written_once(program.method(method))
     constants = match_constants(program, plan, edge, etrecord.edge_weights(method))
     derived = derive(plan, edge, etrecord.debug_handles(method), constants, partial(origins, program, plan))

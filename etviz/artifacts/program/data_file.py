@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
+from etviz.artifacts.files import PathLike, identity_of, open_artifact, wrong_kind
 from etviz.artifacts.flatbuffer import FlatBuffer
 from etviz.artifacts.program.program import Program
 from etviz.errors import ArtifactError
@@ -51,4 +51,6 @@ def with_data_file(program: Program, path: PathLike) -> Program:
         named = ", ".join(dict.fromkeys(wrong[:_NAMED]))
         problem = f"the data file belongs to another program than {program.path}: it does not hold {named} as that says"
         raise ArtifactError(path, problem, _ADVICE, found=sorted(data)[:_NAMED], expected=wrong[:_NAMED])
-    return replace(program, external=data, named={**program.named, **data})
+    mapped = next((identity_of(part) for part in data.values()), ())
+    identity = program.identity + mapped if mapped else ()
+    return replace(program, external=data, named={**program.named, **data}, identity=identity)

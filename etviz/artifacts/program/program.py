@@ -7,14 +7,15 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
+from etviz.artifacts.files import PathLike, identity_of, open_artifact, wrong_kind
 from etviz.artifacts.flatbuffer import FlatBuffer, FlatTables, split
+from etviz.artifacts.recent import Recent
 from etviz.artifacts.scalar_types import SCALAR_TYPES, scalar_type_name
 from etviz.errors import ArtifactError, UsageError
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
@@ -36,6 +37,8 @@ _LISTS: Final = {
     "optional_tensor_list": "<i4",
 }
 _EXTERNAL: Final = 1
+_METHODS: Final = Recent["tuple[Method, ...]"](4)
+"""By file."""
 _MOST_INSTRUCTIONS: Final = 1 << 17
 """Maximum number of instructions of a method: pairing takes a fraction of a millisecond for each."""
 # A loop's body adds a row to its result with this operator: it writes its first argument.
@@ -189,6 +192,7 @@ class Program:
     """A program file.
 
     `named` data is shared by delegates (XNNPACK's weights), by key; `external` constants are in a `.ptd`, by name.
+    `identity` is that of the mapped files, empty for a program in memory.
     """
 
     path: str
@@ -198,6 +202,7 @@ class Program:
     segments: tuple[memoryview, ...] = ()
     inline: tuple[memoryview, ...] = ()
     external: Mapping[str, memoryview] = field(default_factory=dict)
+    identity: tuple[int, ...] = ()
 
     def payload(self, method: str, instruction: int) -> memoryview | None:
         plan = self.method(method)
@@ -237,11 +242,16 @@ def parse_program(data: memoryview, path: str) -> Program:
     buffer = FlatBuffer(data[:end], path, "program", _ADVICE)
     root = buffer.root()
     segments = _segments(root, data, base)
-    plans = root.vectors(1).tables()
-    methods = tuple(_read_method(plans.take(np.array([row]))) for row in range(len(plans)))
+    identity = identity_of(data)
+    methods = _METHODS.get((identity, len(data)), partial(_read_methods, root)) if identity else _read_methods(root)
     inline = tuple(root.vectors(3).tables().vectors(0, "<u1").views())
     constants, named = _read_constants(root, segments), _read_named(root, segments)
-    return Program(path, methods, constants, named, tuple(segments), inline)
+    return Program(path, methods, constants, named, tuple(segments), inline, identity=identity)
+
+
+def _read_methods(root: FlatTables) -> tuple[Method, ...]:
+    plans = root.vectors(1).tables()
+    return tuple(_read_method(plans.take(np.array([row]))) for row in range(len(plans)))
 
 
 def place_of_length(path: PathLike, method: str) -> int:

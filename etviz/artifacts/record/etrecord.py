@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.artifacts.files import (
     PathLike,
     check_unchanged,
+    identity_of,
     open_archive,
     open_artifact,
     parse_json,
@@ -47,6 +48,7 @@ class ETRecord:
         self.path = os.fspath(path)
         self._map: mmap.mmap = open_artifact(path, "an ETRecord", "save it with ETRecord.save(path)")
         self._data = memoryview(self._map)
+        self.identity = identity_of(self._data)
         if bytes(self._data[:2]) != b"PK":
             raise wrong_kind(path, bytes(self._data[:64]), "an ETRecord", "give the file from ETRecord.save()")
         self._members = self._read_members()
