@@ -9,6 +9,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import fmean
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -99,7 +100,7 @@ def instruction_latency(blocks: Iterable[RunBlock], factor: float) -> dict[int, 
             totals[instruction] = totals.get(instruction, 0.0) + time
         for instruction, time in totals.items():
             samples.setdefault(instruction, []).append(time)
-    return {instruction: float(np.mean(times)) for instruction, times in samples.items()}
+    return {instruction: fmean(times) for instruction, times in samples.items()}
 
 
 def emulated_calls(blocks: Iterable[RunBlock]) -> dict[int, str]:

@@ -28,6 +28,8 @@ from etviz.upstream.libraries import load_operator_library
 
 _REPEATED: Final = 64 << 20
 """Maximum bytes that a broadcast tensor may claim beyond its storage."""
+_READ: Final = 1 << 16
+"""Bytes from which reading pays: opening the file takes longer than copying less from its pages."""
 _DEEPEST: Final = 64
 _MOST_VALUES: Final = 1_000_000
 _TABLES: Final = Recent["dict[str, torch.Tensor]"](8)
@@ -89,7 +91,7 @@ class TensorFile(NamedTensors):
     def _copy(self, raw: torch.Tensor) -> torch.Tensor:
         file = self._data.obj
         copied = torch.empty_like(raw) if raw.nbytes < LARGE else Buffers.shared().empty(raw.shape, raw.dtype)
-        if isinstance(file, MappedFile):
+        if isinstance(file, MappedFile) and raw.nbytes >= _READ:
             start = raw.data_ptr() - _bytes(memoryview(file)).data_ptr()
             if file.read_into(copied.numpy().data, start):
                 return copied
