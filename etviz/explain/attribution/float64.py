@@ -43,6 +43,8 @@ _VIEWS: Final = {
     "aten.expand_copy.default": "aten.expand.default",
     "aten.unsqueeze_copy.default": "aten.unsqueeze.default",
     "aten.select_copy.int": "aten.select.int",
+    "aten.slice_copy.Tensor": "aten.slice.Tensor",
+    "aten.squeeze_copy.dims": "aten.squeeze.dims",
 }
 """Copies that may be views here, because nothing is overwritten."""
 _COPIES: Final = frozenset(("aten.clone.default", "dim_order_ops._clone_dim_order.default"))
