@@ -18,9 +18,11 @@ from torch import nn
 
 import etviz
 from etviz.artifacts.known_files import state_folder
+from etviz.evaluation.dynamic_quantization import steps
 from etviz.evaluation.law import noise_of
 from etviz.evaluation.noise import Lanes
 from etviz.graph.ir import Graph, Node
+from tests.numerics.test_dynamic_grids import Normed, ran
 from tests.programs import FILES, Executed
 from tests.shelf import Shelf
 
@@ -155,6 +157,35 @@ def test_what_further_lanes_gave_is_kept(
     third = program.load()
     shutil.rmtree(state_folder())
     pd.testing.assert_frame_equal(program.load().gaps, third.gaps, check_exact=True)
+
+
+def test_the_error_of_grids_chosen_at_run_time_is_kept(
+    kept: Path, in_lanes: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No delegate is evaluated without its grids again; one that only introduced gaps ask for is, once."""
+    ran(torch.randn(8, 20), tmp_path / "files", Normed)
+    evaluated: list[int] = []
+
+    def counted(*args: Any) -> Any:
+        evaluated.append(1)
+        return steps(*args)
+
+    monkeypatch.setattr("etviz.evaluation.dynamic_quantization.steps", counted)
+    shutil.rmtree(kept)
+    kinds = ("etdump", "debug_buffer", "pte", "etrecord")
+    given: dict[str, Any] = {kind: tmp_path / "files" / FILES[kind] for kind in kinds}
+    tables, numbers = [], []
+    for introduced in (False, True, True, False):
+        evaluated.clear()
+        found = etviz.load(**given, introduced=introduced)
+        numbers.append(len(evaluated))
+        tables.append((found.gaps, found.summary()))
+    assert numbers[1] > 0
+    assert numbers[2:] == [0, 0]
+    assert in_lanes
+    pd.testing.assert_frame_equal(tables[1][0], tables[2][0], check_exact=True)
+    pd.testing.assert_frame_equal(tables[0][0], tables[3][0], check_exact=True)
+    assert tables[1][1] == tables[2][1]
 
 
 def test_small_programs_keep_nothing(executed: Make, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,12 +70,17 @@ def looks_like(head: bytes) -> str | None:
     return "a file of zeros" if head and not any(head) else None
 
 
+SETTLES: Final = 3.0
+"""Seconds from which the times of a file tell that it was written to: the coarsest file systems count in 2 seconds."""
+
+
 class MappedFile(mmap.mmap):
     """A mapped file that detects writes, and truncation: reading truncated pages would end the process."""
 
     def opened(self, path: str, state: os.stat_result) -> None:
         self._path, self._state, self._looked = path, _state_of(state), -math.inf
-        self.identity = *self._state, state.st_ctime_ns
+        settled = time.time() - max(state.st_mtime, state.st_ctime) > SETTLES
+        self.identity = (*self._state, state.st_ctime_ns) if settled else ()
 
     def check(self) -> None:
         """`FileChangedError`, up to a moment late."""
@@ -110,7 +115,7 @@ def _state_of(status: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def identity_of(data: memoryview) -> tuple[int, ...]:
-    """Device, inode, size and times of the mapped file when it was opened; empty for other memory."""
+    """Device, inode, size and times of the mapped file when it was opened; empty for other memory and for new files."""
     return data.obj.identity if isinstance(data.obj, MappedFile) else ()
 
 

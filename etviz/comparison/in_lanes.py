@@ -96,10 +96,14 @@ class InLanes:
             comparisons = self._beside(compare)
         elif self._kept is not None and (known := self._kept.of(inputs)) is not None:
             self._samples, self._given = known, inputs
+            before = len(known.steps)
             comparisons = self._beside(compare)
+            if len(known.steps) > before:
+                self._kept.keep(inputs, known)
         else:
             samples = copy(self._told[run]) if lanes.known else Samples(growth=Growth())
             before, self._samples, self._given = lanes.states, samples, inputs
+            lanes.steps_before = samples.steps if not lanes.has_branches else None
             try:
                 comparisons = self._samples.run(lanes, partial(compare, lanes))
             except EtvizError:  # perhaps only in the perturbed lanes, or as memory lacks for these
@@ -107,6 +111,8 @@ class InLanes:
                 self._go_on_with(self._plain)
                 self.states = before
                 return compare(self._plain)
+            finally:
+                lanes.steps_before = None
             if self._kept is not None:
                 self._kept.keep(inputs, self._samples)
         for comparison in comparisons:
@@ -114,11 +120,11 @@ class InLanes:
         return comparisons
 
     def _beside(self, compare: Compare) -> list[ExecutionGaps]:
-        self._plain.shown_before = self._samples.alone
+        self._plain.shown_before, self._plain.steps_before = self._samples.alone, self._samples.steps
         try:
             return compare(self._plain)
         finally:
-            self._plain.shown_before = {}
+            self._plain.shown_before, self._plain.steps_before = {}, None
 
     def settle(self, comparison: ExecutionGaps) -> None:
         """Judge total gaps as far as noise is known; where that is enough, measure no more."""

@@ -101,7 +101,8 @@ class Evaluator(GraphInterpreter):
     `perturbed_state` hold mutable buffers that differ from the reference's. `turns` has other methods' calls. `known`
     has values of the next run that `etviz.evaluation.series.Series` evaluated ahead. `lanes_inside` evaluate delegates,
     by the id of their graph, which they keep. `shown_before` has the differences of delegates by name that were
-    measured on the same inputs. `noises` receives those of introduced gaps, or has them.
+    measured on the same inputs. `noises` receives those of introduced gaps, or has them; `steps_before` the steps of
+    delegates, by name, on the same inputs.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class Evaluator(GraphInterpreter):
         self.lanes_inside: dict[int, Evaluator] = {}
         self.earlier: Multiples[tuple[int, int]] | None = None
         self.shown_before: Mapping[str, Sequence[Any]] = {}
+        self.steps_before: dict[str, list[float | None]] | None = None
         self.noises: dict[str, list[Noise]] | None = None
         self._exchange = Turn().exchange
         self._rounding_last: dict[int, tuple[Graph, tuple[bool, LastRounded]]] = {}
@@ -490,9 +492,15 @@ class Evaluator(GraphInterpreter):
         if known is None:  # as with `forms`
             known = self.prepared.dynamic[id(inner)] = inner, dynamic.OtherGrids.of(inner), dynamic.note(inner)
         _, grids, note = known
+        steps = self.steps_before
+        if steps is not None and node.name in steps:
+            return steps[node.name], note
         together = self.known and graph is self.graph
         call = (lambda other, _: self.known[0].inside(other, node)) if together else self.call
-        return dynamic.steps(call, grids, args, reference), note
+        found = dynamic.steps(call, grids, args, reference)
+        if steps is not None:
+            steps[node.name] = found
+        return found, note
 
     def _execution(self, graph: Graph, node: Node, scope: Scope, first: Value) -> Value:
         env, local, logged, reference = scope.env, scope.local, scope.logged, first.reference

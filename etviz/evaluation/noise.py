@@ -1015,13 +1015,14 @@ class Samples:
 
     Takes those of the nodes in `names`, all if it is None. `growth` receives all of them. `unmoved` are delegates whose
     arguments are plain in all lanes. `further` has those of further lanes, too, for values that an earlier load asked.
-    `signs`, from `Lanes.signs`, may explain an error; no noise follows from them.
+    `signs`, from `Lanes.signs`, may explain an error; no noise follows from them. `steps` are `Value.steps` by node.
     """
 
     def __init__(self, names: Collection[str] | None = None, growth: Growth | None = None) -> None:
         self.names, self.growth = names, growth
         self.values: dict[tuple[str, int], tuple[Spread, Spread]] = defaultdict(_two_spreads)
         self.signs: dict[str, Spread] = {}
+        self.steps: dict[str, list[float | None]] = {}
         self.outputs: list[tuple[Spread, Spread]] = []
         self.unmoved: set[str] = set()
         self.lanes = 0
@@ -1097,6 +1098,7 @@ class Samples:
             "unmoved": list(self.unmoved),
             "values": [[*key, *_told(both)] for key, both in self.values.items()],
             "signs": {name: spread.told() for name, spread in self.signs.items()},
+            "steps": self.steps,
             "outputs": [*map(_told, self.outputs)],
             "growth": self.growth.told() if self.growth is not None else None,
             "further": self.further.told() if self.further is not None else None,
@@ -1109,6 +1111,7 @@ class Samples:
         samples.lanes, samples.unmoved = told["lanes"], set(told["unmoved"])
         samples.outputs = [_of_told(both) for both in told["outputs"]]
         samples.signs = {name: Spread.of_told(spread) for name, spread in told["signs"].items()}
+        samples.steps = told["steps"]
         samples.further = cls.of_told(told["further"]) if told["further"] is not None else None
         samples.values.update({(name, output): _of_told(both) for name, output, *both in told["values"]})
         return samples
