@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import etviz
@@ -31,9 +33,10 @@ def rewritten(
     for kind, path in paths.items():
         shutil.copy(program.path(kind), path)
     record = read_record(paths["record"])
-    for graph in record.graphs.values():
+    graphs = copy.deepcopy(record.graphs)  # whoever reads this record has the same graphs
+    for graph in graphs.values():
         change(graph)
-    write_record(record, paths["record"])
+    write_record(replace(record, graphs=graphs), paths["record"])
     return etviz.load(
         paths["etdump"],
         etrecord=paths["etrecord"],

@@ -16,6 +16,7 @@ import torch
 
 import etviz
 from etviz.analysis.analysis import Analysis
+from etviz.artifacts.recent import Recent
 from etviz.comparison.gap import WRONG
 from etviz.errors import UsageError
 from etviz.view.pages.html_tables import html_table
@@ -245,12 +246,13 @@ class _Tags(HTMLParser):
 EVIL = "<script>alert('x')</script><img src=x onerror=\"alert(1)\">&amp;"
 
 
-def test_markup_in_names_stays_text(executed: Callable[[str], Executed]) -> None:
+def test_markup_in_names_stays_text(executed: Callable[[str], Executed], monkeypatch: pytest.MonkeyPatch) -> None:
     """A title, an operator, a module or a note from somebody's file must not become markup."""
     from dataclasses import replace
 
     from etviz.inspection import Inspection
 
+    monkeypatch.setattr("etviz.artifacts.record.record_file._GRAPHS", Recent(1))  # the graph of nobody else
     program = executed("counter")
     found = etviz.load(
         program.path("etdump"),

@@ -99,6 +99,7 @@ def write_record(record: Record, path: PathLike) -> None:
 
 
 def read_record(path: PathLike) -> Record:
+    """Its graphs are not to be changed: who reads the record again has the same ones."""
     data = memoryview(open_artifact(path, "an etviz record", _ADVICE))
     if bytes(data[:2]) != b"PK":
         raise wrong_kind(path, bytes(data[:64]), "an etviz record", _ADVICE)
