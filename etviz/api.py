@@ -425,8 +425,9 @@ def from_inspector(
 
 def _begin_imports(files: Mapping[str, PathLike | None], inputs: Any) -> None:
     """A foreign file's child process imports longest, so it begins first."""
-    foreign = is_foreign({kind: path for kind, path in files.items() if path is not None}, inputs)
-    if foreign:
+    named = {kind: path for kind, path in files.items() if path is not None}
+    foreign = is_foreign(named, inputs)
+    if foreign and all(map(os.path.exists, named.values())):
         WORKER.warm()
     importlib.import_module("etviz.loading.load")
     if "etviz.inspection" not in sys.modules:

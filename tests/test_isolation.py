@@ -146,6 +146,17 @@ def test_which_files_are_foreign(foreign: dict[str, Any], asked: list[Any], stat
     assert len(asked) == 4
 
 
+def test_a_path_that_leads_nowhere_starts_no_child(foreign: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[bool] = []
+    monkeypatch.setattr("etviz.loading.isolation.WORKER.warm", lambda: begun.append(True))
+    with pytest.raises(ArtifactError, match="no such file"):
+        etviz.load(**foreign | {"etdump": "nowhere.etdp"})
+    assert not begun
+    with pytest.raises(ArtifactError, match="this is not an ETDump"):
+        etviz.load(**foreign | {"etdump": shutil.copy(foreign["pte"], Path(foreign["pte"]).with_name("x"))})
+    assert begun
+
+
 def test_another_method_of_foreign_files(made: Callable[[str], Made], asked: list[Any], state: Path) -> None:
     """That one method was evaluated without harm says nothing of another one, nor of the same one."""
     kinds, files = ("forward", "embed"), dict[str, dict[str, Any]]()
