@@ -149,11 +149,12 @@ def test_which_files_are_foreign(foreign: dict[str, Any], asked: list[Any], stat
 def test_a_path_that_leads_nowhere_starts_no_child(foreign: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[bool] = []
     monkeypatch.setattr("etviz.loading.isolation.WORKER.warm", lambda: begun.append(True))
+    files = {kind: path for kind, path in foreign.items() if kind != "etdump"}
     with pytest.raises(ArtifactError, match="no such file"):
-        etviz.load(**foreign | {"etdump": "nowhere.etdp"})
+        etviz.load("nowhere.etdp", **files)
     assert not begun
     with pytest.raises(ArtifactError, match="this is not an ETDump"):
-        etviz.load(**foreign | {"etdump": shutil.copy(foreign["pte"], Path(foreign["pte"]).with_name("x"))})
+        etviz.load(foreign["pte"], **files)
     assert begun
 
 
