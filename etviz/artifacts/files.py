@@ -80,7 +80,7 @@ class MappedFile(mmap.mmap):
     def opened(self, path: str, state: os.stat_result) -> None:
         self._path, self._state, self._looked = path, _state_of(state), -math.inf
         settled = time.time() - max(state.st_mtime, state.st_ctime) > SETTLES
-        self.identity = (*self._state, state.st_ctime_ns) if settled else ()
+        self.identity = identity_told_by(state) if settled else ()
 
     def check(self) -> None:
         """`FileChangedError`, up to a moment late."""
@@ -112,6 +112,10 @@ class MappedFile(mmap.mmap):
 
 def _state_of(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def identity_told_by(status: os.stat_result) -> tuple[int, ...]:
+    return *_state_of(status), status.st_ctime_ns
 
 
 def identity_of(data: memoryview) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from etviz.artifacts.files import PathLike
+from etviz.artifacts.files import PathLike, identity_told_by
 
 logger = logging.getLogger(__name__)
 
@@ -25,8 +25,7 @@ _MOST: Final = 4000
 
 
 def identity(path: PathLike) -> str:
-    status = Path(path).stat()
-    return _digest((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return _digest(identity_told_by(Path(path).stat()))
 
 
 def _identities(paths: Iterable[PathLike]) -> list[str]:
