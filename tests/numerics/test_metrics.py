@@ -72,6 +72,26 @@ def test_formulas(dtype: torch.dtype) -> None:
     check(*pair(dtype, 5, 7, 11))
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_parts_that_are_equal_near_or_far_in_any_order(seed: int) -> None:
+    """With zeros of both signs and changes of sign, also where only one element of a part is far."""
+    generator = np.random.default_rng(seed)
+    reference = generator.standard_normal(256 * int(generator.integers(1, 60)) + seed).astype(np.float32)
+    reference[generator.random(len(reference)) < 0.05] = 0.0
+    runtime = reference.copy()
+    for start in range(0, len(reference), 256):
+        part, kind = runtime[start : start + 256], generator.integers(5)
+        if kind in (1, 4):
+            part += generator.uniform(-9e-6, 9e-6, len(part)).astype(np.float32)
+        if kind == 2:
+            part += generator.standard_normal(len(part)).astype(np.float32)
+        if kind == 3:
+            part[part == 0] = -0.0
+        if kind == 4:
+            part[generator.integers(len(part))] *= -1.5
+    check(torch.from_numpy(reference), torch.from_numpy(runtime))
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("reference_dtype", [torch.float64, torch.float32, torch.int32], ids=str)
 def test_reference_of_another_dtype(dtype: torch.dtype, reference_dtype: torch.dtype) -> None:
