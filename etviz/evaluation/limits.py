@@ -117,16 +117,16 @@ def _view_of(target: str) -> Callable[..., torch.Tensor | None] | None:
 
 
 def _in_dim_order(
-    given: torch.Tensor, *, non_blocking: bool = False, dim_order: Sequence[int] | None = None
+    self: torch.Tensor, *, non_blocking: bool = False, dim_order: Sequence[int] | None = None
 ) -> torch.Tensor | None:
-    return torch.ops.aten.alias.default(given) if [*(dim_order or ())] == sorted(dim_order or ()) else None
+    return torch.ops.aten.alias.default(self) if [*(dim_order or ())] == sorted(dim_order or ()) else None
 
 
 def _same_memory(
     view: Callable[..., torch.Tensor | None], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> torch.Tensor | None:
     """No admitted operator writes to what it reads."""
-    given = args[0] if args else None
+    given = args[0] if args else kwargs.get("self")  # serialized graphs may name all arguments
     if type(given) is not torch.Tensor or has_further_axis(given):
         return None
     if not given.is_contiguous() or given.data_ptr() % _ALIGNED:

@@ -93,6 +93,27 @@ def test_what_was_admitted_admits_nothing_else(
     assert torch.equal(first, Limits().call(target, fits, {}))
 
 
+MOVES: dict[str, dict[str, Any]] = {
+    "aten.view_copy.default": {"size": [3, 16]},
+    "aten.unsqueeze_copy.default": {"dim": 0},
+    "aten.expand_copy.default": {"size": [16, 3], "implicit": False},
+    "dim_order_ops._clone_dim_order.default": {"dim_order": [0, 1]},
+}
+
+
+@pytest.mark.parametrize("target", MOVES)
+def test_a_copy_in_the_same_order_takes_no_memory(target: str) -> None:
+    """Arguments by place, as exported programs have them, and by name, as delegates do."""
+    x, others = torch.rand(16, 3), MOVES[target]
+    named = Limits().call(target, [], {"self": x, **others})
+    assert named.data_ptr() == x.data_ptr() and torch.equal(named.flatten(), x.flatten())
+    by_place = [x] if "dim_order" in target else [x, next(iter(others.values()))]
+    placed = Limits().call(target, by_place, others if "dim_order" in target else {})
+    assert placed.data_ptr() == x.data_ptr() and placed.shape == named.shape
+    turned = Limits().call("aten.permute_copy.default", [], {"self": x, "dims": [1, 0]})
+    assert turned.data_ptr() != x.data_ptr() and turned.is_contiguous() and torch.equal(turned, x.T)
+
+
 def _end_with(megabytes: int) -> str:
     try:
         with spared_memory(megabytes << 20):
