@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from etviz.analysis.rows import Call, Located, Rows
 from etviz.comparison.gap import NOT_COMPARED, Gap, shared_with
+from etviz.comparison.logged_twice import LoggedTwice
+from etviz.errors import FileChangedError
 from etviz.graph.ir import OBSERVED, Graph, Ref
 from etviz.graph.labels import describe_row
 from etviz.graph.uses import gives_number
@@ -74,19 +76,32 @@ class Culprit:
         return shared_with(str(self.about["reason"]))
 
 
+class OtherValue(NamedTuple):
+    """What an instruction wrote was another value when it was read; `row` is the instruction's, -1 without one."""
+
+    row: int
+    place: str
+    writer: str
+
+    def __str__(self) -> str:
+        return f"{self.place} is not what {self.writer} wrote"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
     """Who is at fault.
 
     `run` is the execution with the worst outputs, or the culprit's if nothing diverges up to the worst one. `skipped`
-    names an instruction that was not compared and precedes the first wrong value. If the executions are calls
-    `in_turn`, the culprit is in the first one with a fault, and an operator's faults in all of them belong together.
+    names an instruction that was not compared and precedes the first wrong value; `overwritten` is known if no
+    operator is at fault. If the executions are calls `in_turn`, the culprit is in the first one with a fault, and an
+    operator's faults in all of them belong together.
     """
 
     run: int
     culprit: Culprit | None
     culprits: tuple[Culprit, ...]
     skipped: str
+    overwritten: OtherValue | None = None
     in_turn: bool = False
 
     def operators(self) -> list[list[Culprit]]:
@@ -127,7 +142,8 @@ def decide(rows: Rows, faithful: Mapping[Call, bool]) -> Decision:
     if culprits and (in_turn or culprit is None):
         culprit = culprits[0]
         worst = max(worst, culprit.run) if in_turn else culprit.run
-    return Decision(worst, culprit, culprits, _skipped(tables, worst, culprit), in_turn)
+    overwritten = _overwritten(tables, worst) if culprit is None else None
+    return Decision(worst, culprit, culprits, _skipped(tables, worst, culprit), overwritten, in_turn)
 
 
 def run_label(tables: Tables, run: int) -> str:
@@ -188,6 +204,30 @@ def _skipped(tables: Tables, run: int, culprit: Culprit | None) -> str:
         if number in before and f"instruction {number} " not in told:
             return f"{describe_row(row)} was not compared ({row['reason']})"
     return ""
+
+
+def _overwritten(tables: Tables, run: int) -> OtherValue | None:
+    """Of executions whose outputs are wrong; the files are read for it."""
+    replay, outputs = tables.compared.replay, tables.outputs
+    if replay is None or run >= len(tables.compared.runs):
+        return None
+    block = tables.compared.runs[run].event_block
+    if not (outputs["matches"][outputs["event_block"] == block].astype(float) == 0.0).any():
+        return None
+    try:
+        found = LoggedTwice(tables.graph).overwritten(replay.executions[run].log)
+    except FileChangedError:  # what was read before is still said
+        return None
+    if found is None:
+        return None
+    coverage = tables.coverage[tables.coverage["event_block"] == block].set_index("instruction", drop=False)
+    writer, reader = (
+        describe_row(coverage.loc[at]) if at in coverage.index else f"instruction {at}"
+        for at in (found.instruction, found.reader)
+    )
+    given = f"output {found.place}" if found.reader < 0 else f"input {found.place} of {reader}"
+    rows = [at for at, gap in enumerate(tables.gaps) if (gap.run, gap.instruction) == (run, found.instruction)]
+    return OtherValue(rows[0] if rows else -1, given, writer)
 
 
 def _before_wrong_outputs(tables: Tables, block: int, missing: Iterable[int]) -> set[int]:

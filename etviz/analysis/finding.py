@@ -88,6 +88,9 @@ class Finder:
         nobody = "operator that was compared" if missing else "operator"
         worst = tables.ranked("introduced_severity" if introduced else "severity").iloc[0]
         name, row, bad = _named(worst), int(str(worst.name)), self.summary().level == "bad"
+        if (other := decision.overwritten) is not None:
+            nobody_else = f"; no {nobody} {BEYOND}" if introduced else ""
+            return Finding(max(other.row, 0), _sentence(f"{other}{nobody_else}."), "warn")
         if not introduced:
             text = f"The largest error is at {name}; the error that each operator adds is not known."
             if math.isnan(worst["max_abs"]) and worst["status"] == COMPARED:

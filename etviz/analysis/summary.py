@@ -29,6 +29,9 @@ LEVELS: Final = ("ok", "unknown", "warn", "bad")
 BEYOND: Final = "adds more error than its precision explains"
 _AMPLIFIED: Final = 30.0
 """Threshold of noise over one rounding from which the verdict says where rounding is amplified."""
+_OVERWRITTEN: Final = (
+    "{}: other values came into its memory after that, as when two values share it, or the debug buffer was altered."
+)
 _SEVERITY: Final = "Severity is the RMSE over the error that the value's precision makes unavoidable."
 
 
@@ -66,6 +69,9 @@ def summarize(findings: Findings, tables: Tables, decision: Decision) -> Summary
     facts = [_constants(gaps, findings.constants), _compared(coverage), _delegated(findings.delegation)]
     facts += [_worst(tables, decision.culprit), _first_divergence(tables, decision.culprit), _nonfinite(tables)]
     notes = [*findings.notes, *tables.compared.notes]
+    if decision.overwritten is not None:
+        text = str(decision.overwritten)
+        notes.append(_OVERWRITTEN.format(text[0].upper() + text[1:]))
     return Summary(max(level, fault, key=LEVELS.index), verdict, [fact for fact in facts if fact is not None], notes)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.gap import TOGETHER, ExecutionGaps, Gap, Keeper
 from etviz.comparison.hypotheses import explain, explain_gaps
 from etviz.comparison.judging import judge_introduced
+from etviz.comparison.logged_twice import LoggedTwice
 from etviz.comparison.measurement import add_gap, add_introduced, add_unpaired
 from etviz.comparison.nonfinite import NonFinite
-from etviz.evaluation.evaluator import Evaluator
+from etviz.evaluation.evaluator import Again, Evaluator
 from etviz.evaluation.noise import chained
 from etviz.evaluation.replay import Log, logged_outputs
 from etviz.evaluation.values import Value, flat_values
@@ -21,7 +23,7 @@ from etviz.graph.uses import Uses, item_of
 from etviz.tensors.custom_metrics import CustomMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 def compare_exact(
@@ -76,12 +78,12 @@ class _Executions:
         custom: CustomMetrics | None,
     ) -> None:
         self._graph = graph = evaluator.graph
-        self._unpaired = _Unpaired(graph)
+        self._unpaired, twice = _Unpaired(graph), cache(partial(LoggedTwice, graph))
         self.logged = [partial(logged_outputs, log) for log in logs]
         scales, share = output_scales(graph), {"keeper": keeper or Keeper(), "custom": custom or CustomMetrics()}
         results = [ExecutionGaps(run=run + at, output_scales=list(scales), **share) for at in range(len(logs))]
         self._lanes = [
-            _OneExecution(result, log, NonFinite(graph, given), introduced, pairing)
+            _OneExecution(result, log, NonFinite(graph, given), twice, introduced, pairing)
             for result, log, given in zip(results, logs, inputs, strict=True)
         ]
         evaluator.roundings = (evaluator.roundings or chained(graph)) if introduced else ()
@@ -100,8 +102,16 @@ class _Executions:
 
 
 class _OneExecution:
-    def __init__(self, result: ExecutionGaps, log: Log, nonfinite: NonFinite, introduced: bool, pairing: str) -> None:
-        self.result, self.log = result, log
+    def __init__(
+        self,
+        result: ExecutionGaps,
+        log: Log,
+        nonfinite: NonFinite,
+        twice: Callable[[], LoggedTwice],
+        introduced: bool,
+        pairing: str,
+    ) -> None:
+        self.result, self.log, self._twice = result, log, twice
         self.steps: dict[str, list[float | None]] = {}
         self._nonfinite, self._introduced, self._pairing = nonfinite, introduced, pairing
 
@@ -113,6 +123,10 @@ class _OneExecution:
         if node.instruction >= 0:
             _add(result, self.log, node, value, unpaired, introduced=self._introduced, pairing=self._pairing)
         added = result.gaps[before:]
+        if self._introduced and added:
+            if node.target == "delegate" and any(gap.uncounted or gap.is_suspicious(introduced=True) for gap in added):
+                self._compute_on_received(node, value, added)
+            _explain_introduced(result, added, value, unpaired)
         counted = {gap.output: gap.total.runtime_is_nonfinite for gap in added if not gap.unpaired}
         bad = any(gap.is_bad() for gap in added)
         exact = all(gap.is_exact() for gap in added)
@@ -122,6 +136,18 @@ class _OneExecution:
         role = self._nonfinite.see(node, value, counted)
         for gap in added:
             gap.non_finite = role
+
+    def _compute_on_received(self, node: Node, value: Value, gaps: Sequence[Gap]) -> None:
+        """A delegate's inputs are those that it logged, also where other values came over what was written."""
+        received = self._twice().received(self.log, node)
+        if not received or not isinstance(value.again, Again) or value.chain is not None:
+            return
+        args = [received.get(place, given) for place, given in enumerate(value.again.args)]
+        value.again, value.noise, value.least = replace(value.again, args=args, perturbed=None, shown=()), None, None
+        value.local = value.again(None)
+        results = flat_values(value.local)
+        for gap in gaps:
+            gap.introduced_problem = add_introduced(self.result, gap, results[gap.output], gap.scale)
 
 
 def _widen_outputs(result: ExecutionGaps, graph: Graph, steps: Mapping[str, list[float | None]]) -> None:
@@ -189,7 +215,6 @@ def _add(
         result.reasons[node.instruction] = reason
     if reason or runtime is None:
         return
-    before = len(result.gaps)
     for output, (logged, expected) in enumerate(zip(runtime, references, strict=True)):
         step = value.steps[output] if value.steps else None
         local = locals_[output] if output < len(locals_) else None
@@ -212,8 +237,6 @@ def _add(
             gap.note = "; ".join(filter(None, (_note(value, step), gap.note)))
             gap.rounds = value.rounds + value.apart
             gap.operators = unpaired.targets(node)
-    if introduced:
-        _explain_introduced(result, result.gaps[before:], value, unpaired)
 
 
 def _note(value: Value, step: float | None) -> str:

@@ -106,12 +106,16 @@ def test_a_copy_in_the_same_order_takes_no_memory(target: str) -> None:
     """Arguments by place, as exported programs have them, and by name, as delegates do."""
     x, others = torch.rand(16, 3), MOVES[target]
     named = Limits().call(target, [], {"self": x, **others})
-    assert named.data_ptr() == x.data_ptr() and torch.equal(named.flatten(), x.flatten())
+    assert named.data_ptr() == x.data_ptr()
+    assert torch.equal(named.flatten(), x.flatten())
     by_place = [x] if "dim_order" in target else [x, next(iter(others.values()))]
     placed = Limits().call(target, by_place, others if "dim_order" in target else {})
-    assert placed.data_ptr() == x.data_ptr() and placed.shape == named.shape
+    assert placed.data_ptr() == x.data_ptr()
+    assert placed.shape == named.shape
     turned = Limits().call("aten.permute_copy.default", [], {"self": x, "dims": [1, 0]})
-    assert turned.data_ptr() != x.data_ptr() and turned.is_contiguous() and torch.equal(turned, x.T)
+    assert turned.data_ptr() != x.data_ptr()
+    assert turned.is_contiguous()
+    assert torch.equal(turned, x.T)
 
 
 def _end_with(megabytes: int) -> str:
