@@ -566,10 +566,17 @@ def _softmax(args: Sequence[Any], values: Sequence[Any], call: Call, target: str
     x, dim, value = _wide(args[0]), args[1], _wide(values[0])
     if not x.ndim:
         return [torch.ones_like(value)]
-    steps = (x - x.amax(dim, keepdim=True)).square() + (x.shape[dim] + 1) / 9
+    below = x - x.amax(dim, keepdim=True)
+    steps = below.square() + _of_exponentials(below, dim, _unit(values[0]))
     if "log" in target:  # the logarithm's error is the relative one of the sum
         return [(value.square() + steps + 1).sqrt()]
     return [torch.nan_to_num(value * (1 + steps).sqrt(), 0.0, 0.0, 0.0)]
+
+
+def _of_exponentials(below: torch.Tensor, dim: int, unit: float) -> torch.Tensor:
+    """Squared size of their sum over the square of the sum; the largest exponent is 0."""
+    terms = below.exp().movedim(dim, -1).double()
+    return (in_order(terms, unit) / terms.sum(-1).square()).to(below.dtype).unsqueeze(dim)
 
 
 def _attention(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
@@ -577,7 +584,7 @@ def _attention(args: Sequence[Any], values: Sequence[Any], call: Call, target: s
 
     A score's error s is an error of the exponential's argument, so each term ``t = p·v`` has a relative error of
     ``√(s² + (x − max x)² + 1)``. The terms are summed as in any product. All share the sum that divides them, so its
-    relative error ``√((K+1)/9)`` is one of the result.
+    relative error is one of the result.
     """
     names = LANGUAGE_OPERATORS[target].names
     given = dict(zip(names, args, strict=False))
@@ -595,11 +602,14 @@ def _attention(args: Sequence[Any], values: Sequence[Any], call: Call, target: s
     factor = rest["scale"] or width**-0.5
     norms = q.square().sum(-1, keepdim=True) * k.square().sum(-1)[:, :, None] / width
     of_scores = factor**2 * (width + 1) * (norms / 18 + (q @ k.transpose(2, 3)).square() / 9) + scores.square()
-    steps = (scores - scores.amax(-1, keepdim=True)).square()
+    below = scores - scores.amax(-1, keepdim=True)
+    steps, divisor = below.square(), _of_exponentials(below, -1, _unit(values[0])) + (count + 1) / 9
     weights = torch.nan_to_num(scores.softmax(-1).square(), 0.0, 0.0, 0.0)
     relative = torch.nan_to_num(of_scores + steps + 1, 0.0, 0.0, 0.0)
     total = (weights * relative) @ v.square() + (count + 1) * (weights @ v.square() / 18)
-    total = (total.transpose(1, 2) if not second else total) + 2 * (count + 1) * values[0].double().square() / 9
+    plain = values[0].double() if second else values[0].double().transpose(1, 2)
+    total = total + torch.nan_to_num(divisor, 0.0, 0.0, 0.0) * plain.square()
+    total = total if second else total.transpose(1, 2)
     return [total.sqrt(), *[None] * (len(values) - 1)]
 
 
@@ -635,8 +645,9 @@ def _recurrence(args: Sequence[Any], values: Sequence[Any], call: Call, target: 
 
 
 def _logsumexp(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    terms = _share(args[0].numel(), values)
-    return [(_wide(values[0]).square() + 1 + (terms + 1) / 9).sqrt()]
+    rows, value = _rows(args[0], _axes(args)), values[0].double()
+    of_sum = _of_exponentials(rows - rows.amax(-1, keepdim=True), -1, _unit(values[0])).reshape(value.shape)
+    return [torch.nan_to_num((value.square() + 1 + of_sum).sqrt(), 0.0, 0.0, 0.0)]
 
 
 def _resized(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import etviz
 from etviz.errors import UsageError
+from etviz.evaluation.limits import Limits
 from etviz.explain.attribution import linearize, shares
 from etviz.explain.attribution.affine_end import affine_end
 from etviz.explain.attribution.differences import dot, largest_of, narrowed
@@ -588,6 +589,30 @@ def test_derivatives_in_float32_are_those_in_float64(function: str, factor: floa
     expected = torch.autograd.grad(forward(x), x, gradient)[0]
     found = torch.autograd.grad(functions()[2].apply(x, forward), x, gradient)[0]
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7 * factor)
+
+
+@pytest.mark.parametrize("images", [1, 2])
+def test_the_gradient_through_a_batch_norm_whose_result_is_permuted(images: int) -> None:
+    """torch reads a permuted gradient of one image as if it was contiguous."""
+    torch.manual_seed(0)
+    variance, weight = torch.rand(16) + 0.2, torch.rand(16) + 0.5
+    statistics = {"weight": weight, "bias": torch.randn(16), "mean": torch.randn(16), "variance": variance}
+    norm = "aten._native_batch_norm_legit_no_training.default"
+    nodes = [
+        Node("norm", norm, (Ref("x"), *map(Ref, statistics), 0.1, 1e-5)),
+        Node("first", "getitem", (Ref("norm"), 0)),
+        Node("flat", "aten.view_copy.default", (Ref("first"), [images, 16, 25])),
+        Node("turned", "aten.permute_copy.default", (Ref("flat"), [0, 2, 1])),
+    ]
+    constants = [Input(name, "constant", name) for name in statistics]
+    graph = Graph("forward", [Input("x", "user", ""), *constants], nodes, [Ref("turned")])
+    x = torch.randn(images, 16, 5, 5, dtype=torch.float64, requires_grad=True)
+    with torch.enable_grad():
+        (turned,) = Float64(statistics, Limits()).call(graph, [x])
+    gradient = torch.randn(images, 25, 16, dtype=torch.float64)
+    found = torch.autograd.grad(turned, x, gradient)[0]
+    expected = gradient * weight.double() / (variance.double() + 1e-5).sqrt()
+    torch.testing.assert_close(found, expected.mT.reshape(x.shape))
 
 
 class Summed(nn.Module):

@@ -352,6 +352,26 @@ def test_kernels_of_torch_stay_within_the_law(
         assert rms(value - wide) < 1.5 * noise
 
 
+@pytest.mark.parametrize("real", [0.0, 4.0])
+@pytest.mark.parametrize("terms", [49, 196, 1024])
+@pytest.mark.parametrize("target", ["_softmax.default", "_log_softmax.default", "logsumexp.default"])
+def test_equal_scores_repeat_the_rounding_of_their_sum(target: str, terms: int, real: float) -> None:
+    """As of windows that are padded; kernels add the exponentials one after another."""
+    scores = torch.zeros(200, terms)
+    scores[:, :2] += normal(200, 2) + real
+    below = scores - scores.amax(1, keepdim=True)
+    total = torch.from_numpy(summed(below.exp().numpy(), np.arange(terms)))[:, None]
+    if target == "logsumexp.default":
+        arguments, found = ([1],), (total.log() + scores.amax(1, keepdim=True))[:, 0]
+    elif target == "_log_softmax.default":
+        arguments, found = (1, False), below - total.log()
+    else:
+        arguments, found = (1, False), below.exp() / total
+    exact = Evaluator(Graph("forward"), {}).limits.call(f"aten.{target}", (scores.double(), *arguments), {})
+    error = rms(found - exact)
+    assert error < law(f"aten.{target}", scores, *arguments) < 6 * error
+
+
 @pytest.mark.parametrize("target", ["exp", "tanh", "sigmoid", "erf", "sin", "gelu", "silu", "rsqrt", "log"])
 def test_functions_have_a_rounding_of_the_result_and_one_of_the_argument(target: str) -> None:
     x = normal(5000).abs() + 0.01

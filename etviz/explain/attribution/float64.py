@@ -23,6 +23,7 @@ from etviz.evaluation.operator_rules import by_position, constant, is_pointwise,
 from etviz.evaluation.products import is_cut, product, weight_of
 from etviz.evaluation.rounds import Course
 from etviz.evaluation.unpacked import Quantized
+from etviz.evaluation.values import flat_values
 from etviz.explain.attribution.affine_end import PRODUCTS, AffineEnd
 from etviz.explain.attribution.differences import narrowed
 from etviz.explain.attribution.wide_constants import WideConstants, widen
@@ -280,7 +281,8 @@ class Float64(GraphInterpreter):
                     return self._limits.call(target, [*before, x, *after], kwargs)
 
                 return functions()[2].apply(args[place], function)
-            return widen(self._limits.call(target, args, kwargs))
+            value = widen(self._limits.call(target, args, kwargs))
+            return value if target in _VIEWS.values() else _given_in_order(value)
         except EtvizError:
             raise
         except Exception:  # noqa: BLE001 - operators without a float64 kernel say so in many ways
@@ -336,6 +338,14 @@ class Float64(GraphInterpreter):
             return widen(self._limits.call(node.target, narrowed, _zip_args(node.kwargs, kwargs, narrow)))
         except Exception as error:
             raise PairingError(f"The reference of {node.name} ({node.target}) can't be computed: {error}") from error
+
+
+def _given_in_order(value: Any) -> Any:
+    """The batch norm of torch 2.13 reads the permuted gradient of a single image as if it was contiguous."""
+    for result in flat_values(value):
+        if isinstance(result, torch.Tensor) and result.requires_grad:
+            result.register_hook(lambda gradient: gradient.contiguous() if gradient is not None else None)
+    return value
 
 
 def _entering(value: Any, enters: bool) -> Any:
