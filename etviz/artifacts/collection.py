@@ -76,18 +76,23 @@ def _is_readable_folder(path: Path) -> bool:
 
 
 def programs(folder: Any) -> dict[str, dict[str, Path]] | None:
-    """Files of several programs in a folder, by program: their names begin with that of a `.pte`."""
+    """Files of several programs in a folder, by program: their names begin with that of a `.pte`.
+
+    Files whose names do not are those of the only program without an ETDump.
+    """
     path = Path(folder) if isinstance(folder, (str, os.PathLike)) else None
     if path is None or not _is_readable_folder(path):
         return None
     files = [file for file in sorted(path.iterdir()) if file.is_file()]
     names = [file.stem for file in files if file.suffix == ".pte" and not _NOT.fullmatch(file.name)]
     by_program: dict[str, list[Path]] = {name: [] for name in names}
+    others: list[Path] = []
     for file in files:
         fitting = [name for name in names if file.name.startswith((f"{name}.", f"{name}_", f"{name}-"))]
-        if fitting:
-            by_program[max(fitting, key=len)].append(file)
+        (by_program[max(fitting, key=len)] if fitting else others).append(file)
     kinds = {name: _by_kind(items) for name, items in by_program.items()}
+    if len(alone := [name for name, paths in kinds.items() if "etdump" not in paths]) == 1:
+        kinds[alone[0]] = _by_kind([*by_program[alone[0]], *others])
     whole = {name: paths for name, paths in kinds.items() if "etdump" in paths}
     return whole if len(whole) > 1 else None
 

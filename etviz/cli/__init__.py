@@ -7,12 +7,18 @@ import sys
 
 from etviz import __version__
 
+INTERRUPTED = 130
+
 
 def main() -> None:
     if sys.argv[1:] == ["--version"]:  # needs none of the imports below
         sys.stdout.write(f"{__version__}\n")
         return
     gc.disable()  # until the command is imported
-    from etviz.cli.commands import main as run
+    try:
+        from etviz.cli.commands import main as run
 
-    run()
+        run()
+    except KeyboardInterrupt:  # while its modules are imported
+        sys.stderr.write("etviz: interrupted\n")
+        sys.exit(INTERRUPTED)

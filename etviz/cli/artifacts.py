@@ -16,7 +16,7 @@ import typer
 
 import etviz
 from etviz.artifacts.collection import collect, is_collection, programs
-from etviz.cli.console import doing
+from etviz.cli.console import doing, err, plain_text
 from etviz.errors import UsageError
 from etviz.loading.artifact_set import ArtifactSet
 
@@ -110,7 +110,7 @@ def expanded(
 
 @dataclass(frozen=True, slots=True)
 class Artifacts:
-    """Paths by kind; `source` is the ETDump, or its container, as named."""
+    """Paths by kind; `source` is the ETDump, or its container, as named. `chosen` tells that `--method` was given."""
 
     etdump: Path
     source: Path = Path()
@@ -128,6 +128,7 @@ class Artifacts:
     metrics: tuple[Any, ...] = ()
     tasks: tuple[Any, ...] = ()
     program: str | None = None
+    chosen: bool = False
 
     def open(self, *, checked: bool = True) -> ArtifactSet:
         return ArtifactSet.open(self.etdump, **self._others(), checked=checked)
@@ -140,6 +141,23 @@ class Artifacts:
         return "cycles" if self.time_scale == "auto" and self.cycles else self.time_scale
 
     def load(self) -> Inspection:
+        """One method or program, and a line about other programs of the folder."""
+        inspection = self._load()
+        others = [name for name in inspection.methods if name != self.program]
+        if others and self.program is not None and not self.chosen:
+            err.print(plain_text(f"{self.program} is shown; the folder has {', '.join(others)} too (--method)"))
+        return inspection
+
+    def load_all(self) -> dict[str, Inspection]:
+        """The methods or programs that ran, by name; the one that was chosen."""
+        first = self._load()
+        found = {first.analysis.findings.shown_method: first}
+        for name in first.methods if not self.chosen else ():
+            if name not in found and (other := first.method(name)).analysis.tables.compared.runs:
+                found[name] = other
+        return found
+
+    def _load(self) -> Inspection:
         with doing(f"comparing {self.source.name or self.etdump.name} with its reference"):
             named: dict[str, Any] = {"inputs": list(self.inputs) or None, "method": self.method, "timing": self.timing}
             named |= {"metrics": self.metrics or None, "task": list(self.tasks) or None}
@@ -162,17 +180,18 @@ def find(
     named = {kind: path for kind, path in given.items() if path is not None}
     files = tuple(inputs or ())
     if not is_collection(source):
-        return replace(Artifacts(source, source, inputs=files, method=method), **named)
+        return replace(Artifacts(source, source, inputs=files, method=method, chosen=method is not None), **named)
     if several := programs(source):
         name = next(iter(several)) if method is None else method
         if name not in several:
             raise UsageError(f"--method must be one of {', '.join(several)}, found {name!r}")
         chosen: dict[str, Any] = several[name] | named
-        return Artifacts(**chosen, source=source, inputs=files, program=name)
+        return Artifacts(**chosen, source=source, inputs=files, program=name, chosen=method is not None)
     collection = collect(source, named)
     paths: dict[str, Any] = collection.paths | named
     if "etdump" not in paths:
         where = "this folder" if source.is_dir() else "this file"
         raise UsageError(f"{source}: there is no ETDump in {where} (etdump.etdp); name the file")
     more: dict[str, Any] = {"inputs": files, "method": method, "keep_alive": collection.keep_alive}
+    more["chosen"] = method is not None
     return Artifacts(**paths, source=source, cycles=collection.cycles, **more)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -16,6 +17,8 @@ from etviz.cli.decode import PromptText
 from etviz.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from etviz.gate import CheckResult, Rules
 
 _SHOWN: Final = 20
@@ -84,12 +87,30 @@ def _check(
     if device and baseline is None and written is None:
         raise UsageError("--device needs --baseline, which holds the bits of its class, or --write-baseline")
     before = read_baseline(baseline) if baseline is not None else None
-    inspection = artifacts.load()
+    inspections = artifacts.load_all()
+    (name, inspection), *others = inspections.items()
+    if others and (before is not None or written is not None):
+        raise UsageError(f"a baseline holds one of {', '.join(inspections)}; choose it with --method")
     result = run_check(inspection.analysis, rules, before, device if baseline is not None else "")
     if written is not None:
         stored = read_baseline(written) if written.is_file() and device else None
         write_baseline(inspection.analysis, written, device, stored)
+    if others:
+        results = {name: result} | {other: run_check(found.analysis, rules) for other, found in others}
+        return _together(artifacts.source.name, results)
     return result
+
+
+def _together(title: str, results: Mapping[str, CheckResult]) -> CheckResult:
+    """The results of several methods or programs, whose names come before those of their cases."""
+    from etviz.gate import CheckResult
+
+    return CheckResult(
+        title,
+        " ".join(f"{name}: {result.verdict}" for name, result in results.items()),
+        [replace(case, name=f"{name}: {case.name}") for name, result in results.items() for case in result.cases],
+        [f"{name}: {note}" for name, result in results.items() for note in result.notes],
+    )
 
 
 def _rules(config: Path | None, source: Path) -> Rules:

@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand
 
 from etviz import __version__
+from etviz.cli import INTERRUPTED
 from etviz.cli.artifacts import expanded, file_options
 from etviz.cli.console import err, out, with_options
 from etviz.errors import EtvizError, UnexpectedError
@@ -27,7 +28,7 @@ from etviz.upstream.executorch import quietly
 
 _verbose = False
 _NO_READER: Final = 141
-_INTERRUPTED: Final = 130
+
 _ALIASES: Final = {"kl-divergence-base": "reference"}
 """Names that other tools (llama.cpp) have for our options."""
 _Misuse: Final = typer.BadParameter.__mro__[1]
@@ -144,7 +145,7 @@ def main() -> NoReturn:
         arguments = ["--verbose", *(a for a in arguments if a != "--verbose")]
     atexit.register(gc.freeze)  # else the interpreter walks through all objects before it ends
     status = _status(arguments)
-    if status == _INTERRUPTED:
+    if status == INTERRUPTED:
         err.print("etviz: interrupted")
     sys.exit(status)
 
@@ -175,7 +176,7 @@ def _status(arguments: list[str]) -> int | None:
             raise
         _without_reader()  # typer and rich make a status 1 of it
     except (KeyboardInterrupt, typer.Abort):
-        return _INTERRUPTED
+        return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the exit status 1 means that a check failed
         if _verbose:
             traceback.print_exc()

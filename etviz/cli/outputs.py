@@ -24,23 +24,31 @@ def outputs(
     """The final outputs of each run against their reference, value by value (exit status 1 if one does not match)."""
     if plot is not None and plot.suffix not in _PICTURES:
         raise UsageError(f"--plot must end in one of {', '.join(_PICTURES)}, found {plot.name}")
-    table = artifacts.load().outputs
+    tables = {name: inspection.outputs for name, inspection in artifacts.load_all().items()}
+    several = len(tables) > 1
+    if plot is not None and several:
+        raise UsageError(f"--plot shows one of {', '.join(tables)}; choose it with --method")
+    table = next(iter(tables.values()))
     if plot is not None:
         from etviz.comparison.results import Results
         from etviz.view.plots import save
 
         save(Results(table).plot, plot)
     if as_json:
-        print_json(records(table))
+        print_json(
+            [({"method": name} if several else {}) | row for name, one in tables.items() for row in records(one)]
+        )
     else:
-        for _, row in table.iterrows():
+        for program, row in ((name, row) for name, one in tables.items() for _, row in one.iterrows()):
             shape = ", ".join(map(str, row["shape"]))
             numbers = "  ".join(f"{name} {row[name]:.6g}" for name in _SHOWN)
             said = numbers if not row["reason"] else str(row["reason"])
             mark = "[green]matches[/green]" if row["matches"] is True else f"[red]{plain_text(row['status'])}[/red]"
-            name = f"run {int(row['event_block'])} output {int(row['output'])} {row['dtype']} ({shape})"
+            of = f"{program} " if several else ""
+            name = f"{of}run {int(row['event_block'])} output {int(row['output'])} {row['dtype']} ({shape})"
             out.print(f"{plain_text(name)}: {mark}  {plain_text(said)}")
-        if table.empty:
-            err.print("no final output was compared; etviz info says what the files hold")
-    if table.empty or not all(value is True for value in table["matches"]):
+        for name in (name for name, one in tables.items() if one.empty):
+            of = f" of {name}" if several else ""
+            err.print(plain_text(f"no final output{of} was compared; etviz info says what the files hold"))
+    if any(one.empty or not all(value is True for value in one["matches"]) for one in tables.values()):
         raise typer.Exit(1)

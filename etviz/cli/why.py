@@ -110,7 +110,11 @@ def _inside(inside: dict[str, Any] | None, width: int) -> Iterator[tuple[str, st
         f"{_number(row['introduced_severity'])}"
         for row in inside["rows"]
     ]
-    none = ["No operator inside adds more error than its precision explains."] if inside["compared"] else []
+    none = (
+        ["No operator inside adds more error than its precision explains."]
+        if inside["compared"] and inside["faithful"]
+        else []
+    )
     yield from _listed("Inside the delegate", [*(rows or none), inside["message"], *inside["notes"]], width)
 
 

@@ -77,7 +77,7 @@ from etviz.graph.uses import is_stateful, item_of
 from etviz.native import pair_squares
 from etviz.tensors.blocks import equal
 from etviz.tensors.digest import octets
-from etviz.tensors.metrics import MEASURED, NAN, THRESHOLD, Noise
+from etviz.tensors.metrics import MEASURED, NAN, THRESHOLD, Noise, unavoidable
 from etviz.upstream.libraries import is_users
 
 if TYPE_CHECKING:
@@ -424,9 +424,11 @@ class Spread:
 
     @property
     def relative(self) -> float:
-        """Their size over that of the values; 0 where these are 0."""
-        mean = sum(self._by_lane) / max(1, len(self._by_lane))
-        return math.sqrt(mean / self._size) if self._size > 0 else 0.0
+        return self.over_values(self.rms)
+
+    def over_values(self, error: float) -> float:
+        """An RMS error over the RMS of the values; 0 where these are 0."""
+        return error * math.sqrt(self._count / self._size) if self._size > 0 else 0.0
 
     @property
     def independent(self) -> float:
@@ -973,11 +975,13 @@ class Growth:
         self._least: dict[str, float] = {}
 
     def see(self, node: Node, value: Any, spreads: Sequence[Spread]) -> None:
-        """Take a node's value and the differences of each of its outputs."""
+        """Take a node's value and the differences of each of its outputs; on a grid its steps are no growth."""
         relative, least = 0.0, 0.0
-        for plain, spread in zip(flat_values(value), spreads, strict=True):
+        for at, (plain, spread) in enumerate(zip(flat_values(value), spreads, strict=True)):
             if spread.relative > 0:
-                relative, least = max(relative, spread.relative), max(least, 2 * (half_ulp(plain) or 0.0))
+                scale = meta.scale if at < len(node.outputs) and (meta := node.outputs[at]) is not None else None
+                step = spread.over_values(unavoidable("", 0.0, scale)) if scale is not None else 0.0
+                relative, least = max(relative, spread.relative), max(least, step, 2 * (half_ulp(plain) or 0.0))
         self._relative[node.name], self._least[node.name] = relative, least
 
     def told(self) -> list[Any]:

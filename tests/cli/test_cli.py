@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -521,3 +522,41 @@ def test_the_task_is_the_first_number_of_a_verdict(run: Run, folder: Path, tmp_p
     assert status == 2
     assert "top1" in problem
     assert "'best'" in problem
+
+
+@pytest.mark.parametrize("larger", ["alpha", "model"])
+def test_a_gate_judges_every_program_of_a_folder(run: Run, executed: Make, tmp_path: Path, larger: str) -> None:
+    """Also one whose files have the usual names, and whichever name comes first."""
+    folder, smaller = tmp_path / "both", "model" if larger == "alpha" else "alpha"
+    folder.mkdir()
+    found = {name: etviz.load(executed(name).folder) for name in ("residual_cnn", "plain_cnn")}
+    worst = sorted(found, key=lambda name: float(found[name].gaps["rmse"].max()))
+    for name, program in zip((smaller, larger), worst, strict=True):
+        for file in executed(program).folder.iterdir():
+            if file.stem in ("model", "etdump", "etrecord", "debug_buffer"):
+                before, after = ("model", "alpha") if file.stem == "model" else (file.stem, f"alpha_{file.stem}")
+                shutil.copy(file, folder / (file.name if name == "model" else file.name.replace(before, after)))
+    limit = sum(float(found[name].gaps["rmse"].max()) for name in worst) / 2
+    status, out, _ = run("check", folder, "--max-rmse", limit)
+    assert status == 1
+    assert f"FAILED {larger}: " in out
+    assert f"FAILED {smaller}: " not in out
+    assert run("check", folder, "--max-rmse", limit, "--method", smaller)[0] == 0
+    assert run("check", folder, "--write-baseline", "b.json")[0] == 2
+    status, out, _ = run("outputs", folder, "--json")
+    assert status == 0
+    assert {row["method"] for row in json.loads(out)} == {"alpha", "model"}
+    status, _, err = run("gaps", folder)
+    assert status == 0
+    assert "alpha is shown; the folder has model too (--method)" in err
+
+
+def test_an_interrupt_while_modules_are_imported(folder: Path) -> None:
+    for seconds in (0.1, 0.2):
+        command = [sys.executable, "-m", "etviz.cli", "why", str(folder)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            time.sleep(seconds)
+            process.send_signal(signal.SIGINT)
+            told = process.communicate()[1]
+        assert "commands" not in told
+        assert (process.returncode, told) in [(130, "etviz: interrupted\n"), (-signal.SIGINT, told)]

@@ -513,6 +513,19 @@ def test_what_follows_a_grid_is_granted_what_its_rounding_becomes_there(count: i
     assert growth.imposed == [pytest.approx(found[0, "y", 0], rel=0.1)]
 
 
+def test_entering_a_grid_is_no_growth() -> None:
+    """Its steps are large against float32's; what loses digits behind it is named."""
+    values, centred = normal(200, 8) + 5.0, Node("less", "aten.sub.Tensor", (Ref("dq"), 5.0), {})
+    graph, growth = on_grid(centred), Growth()
+    graph.nodes[1] = replace(graph.nodes[1], outputs=(Meta("float32", (200, 8), 0.1),))
+    _, outputs = total_noise(lambda: Evaluator(graph, {}), [[values]], [(0, "less")], {0: growth})
+    assert outputs[0][0] == pytest.approx(0.1 / math.sqrt(12), rel=0.1)
+    found = growth.stage(graph, "less")
+    assert found is not None
+    assert found[0] is centred
+    assert found[1] == pytest.approx(math.sqrt(26), rel=0.1)
+
+
 CHOSEN = (Ref("scale"), Ref("zero"), -128, 127, Tag("dtype", "int8"))
 CHOICE = [
     Node("grid", "quantized_decomposed.choose_qparams.tensor", (Ref("x"), -128, 127, 1e-9, Tag("dtype", "int8"))),
