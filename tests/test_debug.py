@@ -525,6 +525,18 @@ class OneNaN(torch.nn.Module):
         return torch.log(-x.abs())
 
 
+@pytest.mark.parametrize("partitioner", [[], "xnnpack"])
+def test_a_weight_that_holds_nan_is_carried(partitioner: Any) -> None:
+    """No operator made it: neither the one that turns the weight, nor the delegate that reads it."""
+    linear = torch.nn.Linear(8, 8)
+    model = torch.nn.Sequential(linear, torch.nn.ReLU(), torch.nn.Linear(8, 4)).eval()
+    with torch.no_grad():
+        linear.weight[2, 3] = torch.nan
+    found = etviz.debug(model, (torch.randn(2, 8),), partitioner or None)
+    assert set(found.gaps["non_finite"]) - {""} == {"carried"}
+    assert "created" not in found.summary()
+
+
 def test_outputs_without_a_finite_element_are_not_called_good(tmp_path: Path) -> None:
     """They are alike in the reference and the runtime, but nobody wants them."""
     found = etviz.debug(OnlyNaN(), (torch.tensor([[1.0, 3.0, 4.0]]),), partitioner=[], workdir=tmp_path)

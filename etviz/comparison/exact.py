@@ -83,7 +83,7 @@ class _Executions:
         scales, share = output_scales(graph), {"keeper": keeper or Keeper(), "custom": custom or CustomMetrics()}
         results = [ExecutionGaps(run=run + at, output_scales=list(scales), **share) for at in range(len(logs))]
         self._lanes = [
-            _OneExecution(result, log, NonFinite(graph, given), twice, introduced, pairing)
+            _OneExecution(result, log, NonFinite(graph, given, evaluator.constants), twice, introduced, pairing)
             for result, log, given in zip(results, logs, inputs, strict=True)
         ]
         evaluator.roundings = (evaluator.roundings or chained(graph)) if introduced else ()

@@ -1,7 +1,7 @@
 """Follows NaN and Inf through the runtime's values, instruction by instruction.
 
-An instruction *creates* non-finite values if only its runtime outputs have some, *carries* them if inputs and outputs
-do, and *loses* them if only its inputs do (a comparison or a mask hides a NaN).
+An instruction *creates* non-finite values if only its runtime outputs have some, *carries* them if its inputs or
+constants do too, and *loses* them if only its inputs do (a comparison or a mask hides a NaN).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class NonFinite:
-    def __init__(self, graph: Graph, inputs: Sequence[Any]) -> None:
+    def __init__(self, graph: Graph, inputs: Sequence[Any], constants: Mapping[str, Any]) -> None:
+        self._graph, self._constants = graph, constants
         names = [placeholder.name for placeholder in graph.user_inputs()]
         given = dict(zip(names, inputs, strict=False))
         self._has = {name: [True] for name, value in given.items() if has_nonfinite(value)}
@@ -49,8 +50,14 @@ class NonFinite:
         if any(flags):
             self._has[node.name] = flags
             self._nan |= {node.name} if any(map(has_nan, values)) else set()
-            return CARRIED if before else CREATED
+            return CARRIED if before or self._has_constant(node) else CREATED
         return LOST if before and node.instruction >= 0 else ""
+
+    def _has_constant(self, node: Node) -> bool:
+        read, inner = {*node.reads()}, self._graph.inside(node)
+        stored = [item for item in self._graph.inputs if item.name in read] + inner.inputs
+        targets = {item.target for item in stored if item.kind == "constant"}
+        return any(target in self._constants and has_nonfinite(self._constants[target]) for target in targets)
 
     def _forget(self, node: Node) -> None:
         self._seen.add(node.name)

@@ -106,6 +106,8 @@ def check(analysis: Analysis, rules: Rules, baseline: Baseline | None = None, de
         case, parted = _bits(analysis, baseline, device)
         cases.append(case)
         notes.extend(parted)
+    if not all(case.passed for case in cases):
+        notes += analysis.digest.notes  # they may tell why
     return CheckResult(title, verdict, cases, notes)
 
 
