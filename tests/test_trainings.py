@@ -14,6 +14,7 @@ import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
 from torch import Tensor, nn
+from torchao.quantization import Int8DynamicActivationIntxWeightConfig, PerAxis, PerGroup, quantize_
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 import etviz
@@ -232,6 +233,29 @@ def test_other_steps_of_a_weight_without_a_bias_are_named(
     (steps,) = static.load_with("_scale_0", 1.05, tmp_path).analysis.tables.constants
     assert steps.change == "_scale_0 is ×1.05, in whose steps 0.weight is counted"
     assert steps.rel_l2 == pytest.approx(0.05, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["8da4w", "dynamic"])
+def test_other_steps_of_a_layer_whose_input_is_quantized_at_run_time(kind: str, tmp_path: Path) -> None:
+    """Its whole numbers are the same: the steps of groups, or of channels, tell that a row is another one."""
+    width: Any = getattr(torch, "int4" if kind == "8da4w" else "int8")
+    granularity = PerGroup(32) if kind == "8da4w" else PerAxis(0)
+    how = Int8DynamicActivationIntxWeightConfig(weight_dtype=width, weight_granularity=granularity)
+    x = torch.randn(5, 64, generator=torch.Generator().manual_seed(0))
+    for name, factor in (("right", 1.0), ("wrong", 4.0)):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(64, 96, bias=False)).requires_grad_(False)
+        model.get_parameter("0.weight")[3] *= factor
+        quantize_(model, how)
+        (tmp_path / name).mkdir()
+        etviz.debug(model, (x,), "xnnpack", workdir=tmp_path / name)
+    for name, row in (("right", None), ("wrong", 3)):
+        files: dict[str, Any] = {kind: tmp_path / name / NAMES[kind] for kind in ("etdump", "debug_buffer", "pte")}
+        found = etviz.load(**files, etrecord=tmp_path / "right" / NAMES["etrecord"])
+        told = [str(item) for item in found.analysis.tables.constants]
+        assert len(told) == (row is not None)
+        which = "row 3" if kind == "8da4w" else r"element \(3, 0\)"
+        assert all(re.match(rf"{which} of \S+ is ×4, in whose steps", text) for text in told)
 
 
 def test_elements_of_a_bias_that_are_rounded_otherwise_are_no_difference(static: Static, tmp_path: Path) -> None:

@@ -94,20 +94,20 @@ class _Use:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """A convolution or linear layer on fixed grids; `given` is its quantized input.
+    """A convolution or linear layer on grids; `given` is its quantized input.
 
-    `of_weight` may be the constant that holds the step.
+    `of_input` is None where it is chosen at run time. `of_weight` may be the constant that holds the step.
     """
 
     given: str
     weight: str
     bias: str
-    of_input: float
+    of_input: float | None
     of_weight: float | str
 
     def steps(self, weights: Mapping[str, torch.Tensor]) -> torch.Tensor:
         scales: Any = weights.get(self.of_weight, ()) if isinstance(self.of_weight, str) else self.of_weight
-        return torch.as_tensor(scales).double().reshape(-1)
+        return torch.as_tensor(scales).detach().double()
 
 
 class ComparingConstants:
@@ -220,22 +220,26 @@ def _differing_layers(
         layer = _layer(uses, node)
         ran = values.filter_scales(node.name) if layer is not None else None
         expected = layer.steps(weights) if layer is not None else torch.empty(0)
-        if layer is None or ran is None or ran.shape != expected.shape:
+        if layer is None or ran is None or ran[0].size != expected.numel():
             continue
-        other = torch.from_numpy(ran.astype(np.float64)).nan_to_num(0.0, 0.0, 0.0)
+        other = torch.from_numpy(ran[0].astype(np.float64)).nan_to_num(0.0, 0.0, 0.0).reshape(expected.shape)
+        kept = expected.to(getattr(torch, ran[1])).double()
         bias, counts = weights.get(layer.bias), values.bias_counts(node.name)
-        if bias is not None and counts is not None and counts.size == bias.numel():
+        if bias is not None and counts is not None and counts.size == bias.numel() and layer.of_input is not None:
             step = (values.grid(layer.given) or (layer.of_input,))[0] * other
-            numbers, plain = torch.from_numpy(counts.astype(np.float64)), bias.detach().double().reshape(-1)
-            same = _are_counts(numbers, plain / step) | _are_counts(numbers, plain / (layer.of_input * expected))
+            step, numbers = step.reshape(-1), torch.from_numpy(counts.astype(np.float64))
+            plain = bias.detach().double().reshape(-1)
+            same = _are_counts(numbers, plain / step) | _are_counts(
+                numbers, plain / (layer.of_input * expected.reshape(-1))
+            )
             if not same.all():
                 numbers = torch.where(same, plain, numbers * step)
                 yield _difference(names[layer.bias], instruction, bias, numbers)
-        other = torch.where((other - expected).abs() <= _SAME * expected, expected, other)
+        other = torch.where((other - kept).abs() <= _SAME * kept, expected, other)
         if not torch.equal(other, expected):
             held, weight = layer.of_weight, names.get(layer.weight, "the weight")
             name = names[held] if isinstance(held, str) else f"the scale of {weight}"
-            difference = _difference(name, instruction, expected, other)
+            difference = _difference(name, instruction, expected, other.reshape(-1))
             counted = names.get(layer.bias, weight if isinstance(held, str) else "")
             steps = f", in whose steps {counted} is counted" if counted else ""
             yield replace(difference, change=f"{difference.change or name}{steps}", is_grid=True)
@@ -354,10 +358,11 @@ def _layer(uses: Uses, node: Node) -> _Layer | None:
         scale = grid.scale if grid is not None else None
         steps.append(targets.get(scale.name) if isinstance(scale, Ref) else scale)
         read.append(converted(maker) if maker is not None else "")
-    if not isinstance(steps[0], float) or not isinstance(steps[1], (float, str)):
+    if not isinstance(steps[1], (float, str)):
         return None
+    of_input = steps[0] if isinstance(steps[0], float) else None
     bias_target = targets.get(bias.name, "") if isinstance(bias, Ref) else ""
-    return _Layer(read[0], targets.get(read[1], ""), bias_target, steps[0], steps[1])
+    return _Layer(read[0], targets.get(read[1], ""), bias_target, of_input, steps[1])
 
 
 def _is_plain(uses: Uses, node: Node, constant: Input, computed: set[str]) -> bool:

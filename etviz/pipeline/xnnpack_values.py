@@ -246,14 +246,16 @@ class PayloadValues:
         grid = self._grids.get(self._ids.get(name, _NONE), {})
         return (grid["scale"], grid["zero_point"]) if "zero_point" in grid else None
 
-    def filter_scales(self, name: str) -> npt.NDArray[np.float32] | None:
-        """One for all channels of an operator's weight, or one for each."""
+    def filter_scales(self, name: str) -> tuple[npt.NDArray[np.float32], str] | None:
+        """One for all channels of an operator's weight, one for each, or for each group; and the file's dtype."""
         value = self._argument(name, "filter_id")
         grid = self._grids.get(value, {})
         if "zero_point" in grid:
-            return np.array([grid["scale"]], "<f4")
+            return np.array([grid["scale"]], "<f4"), "float32"
         content = self._payload.content(grid["scale_buffer_idx"]) if "channel_dim" in grid else b""
-        return np.frombuffer(content, "<f4") if content and len(content) % 4 == 0 else None
+        if "group_size" in grid and content and len(content) % 2 == 0:
+            return (np.frombuffer(content, "<u2").astype("<u4") << 16).view("<f4"), "bfloat16"
+        return (np.frombuffer(content, "<f4"), "float32") if content and len(content) % 4 == 0 else None
 
     def bias_counts(self, name: str) -> npt.NDArray[np.int32] | None:
         tensor = self._tensors.get(self._argument(name, "bias_id"), {})
