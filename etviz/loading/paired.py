@@ -209,7 +209,9 @@ class Paired:
         files = {
             kind: artifacts.named[kind] for kind in ("pte", "etrecord", "record", "data") if kind in artifacts.named
         }
-        state = known_files.alike(files, f"constants, grids, integer biases and their order of {self.method}")
+        state = known_files.alike(
+            files, f"constants, grids, steps of weights, integer biases and their order of {self.method}"
+        )
         if state and known_files.is_noted(state):
             return None
         from etviz.comparison.constants import ComparingConstants
