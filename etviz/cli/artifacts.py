@@ -143,19 +143,25 @@ class Artifacts:
     def load(self) -> Inspection:
         """One method or program, and a line about other programs of the folder."""
         inspection = self._load()
-        others = [name for name in inspection.methods if name != self.program]
-        if others and self.program is not None and not self.chosen:
+        if others := self._others_there():
             err.print(plain_text(f"{self.program} is shown; the folder has {', '.join(others)} too (--method)"))
         return inspection
 
     def load_all(self) -> dict[str, Inspection]:
         """The methods or programs that ran, by name; the one that was chosen."""
+        if self.inputs and (others := self._others_there()):
+            names = ", ".join(map(str, (self.program, *others)))
+            raise UsageError(f"--inputs belong to one program; choose one of {names} with --method")
         first = self._load()
         found = {first.analysis.findings.shown_method: first}
         for name in first.methods if not self.chosen else ():
             if name not in found and (other := first.method(name)).analysis.tables.compared.runs:
                 found[name] = other
         return found
+
+    def _others_there(self) -> list[str]:
+        several = programs(self.source) if self.program is not None and not self.chosen else None
+        return [name for name in several or () if name != self.program]
 
     def _load(self) -> Inspection:
         with doing(f"comparing {self.source.name or self.etdump.name} with its reference"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,8 @@ from etviz.tensors.custom_metrics import CustomMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+logger = logging.getLogger(__name__)
 
 
 def compare_exact(
@@ -143,9 +146,14 @@ class _OneExecution:
         if not received or not isinstance(value.again, Again) or value.chain is not None:
             return
         args = [received.get(place, given) for place, given in enumerate(value.again.args)]
-        value.again, value.noise, value.least = replace(value.again, args=args, perturbed=None, shown=()), None, None
-        value.local = value.again(None)
-        results = flat_values(value.local)
+        again = replace(value.again, args=args, perturbed=None, shown=())
+        try:
+            local = again(None)
+        except Exception:  # any operator may fail in its own way on wrong values
+            logger.debug("%s fails on what it received", node.name, exc_info=True)
+            return
+        value.again, value.local, value.noise, value.least = again, local, None, None
+        results = flat_values(local)
         for gap in gaps:
             gap.introduced_problem = add_introduced(self.result, gap, results[gap.output], gap.scale)
 

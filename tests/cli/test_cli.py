@@ -548,6 +548,9 @@ def test_a_gate_judges_every_program_of_a_folder(run: Run, executed: Make, tmp_p
     status, _, err = run("gaps", folder)
     assert status == 0
     assert "alpha is shown; the folder has model too (--method)" in err
+    status, _, err = run("check", folder, "--inputs", "x.npz")
+    assert status == 2
+    assert "choose one of alpha, model with --method" in err
 
 
 class Slow:
