@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from etviz.analysis.rows import Located, Rows
+from etviz.comparison.constants import SAME
 from etviz.comparison.hypotheses import fits
-from etviz.errors import UsageError, during
+from etviz.errors import EtvizError, UsageError, during
 from etviz.tensors.channels import channel_error
 from etviz.tensors.error_map import ErrorMap
 from etviz.tensors.fingerprints import WEIGHTS, Fingerprint, fingerprints
@@ -57,8 +58,8 @@ class RowPair:
 
 
 class RowTensors:
-    def __init__(self, rows: Rows, check_files: Callable[[], None]) -> None:
-        self._rows, self._check_files = rows, check_files
+    def __init__(self, rows: Rows, check_files: Callable[[], None], constants: Callable[[int], pd.DataFrame]) -> None:
+        self._rows, self._check_files, self._constants = rows, check_files, constants
 
     @during("fetching the tensors of a row")
     def pair(self, row: Any) -> RowPair:
@@ -72,7 +73,23 @@ class RowTensors:
         if reference is None and place.tables.recall is not None:
             reference = place.tables.recall.reference(gap)
         missing = "" if reference is not None else "it could not be computed again"
-        return RowPair(gap, reference, gap.runtime, missing, level, self._hypothesis(place))
+        hypothesis = self._hypothesis(place)
+        if hypothesis is not None and self._is_refuted(place, hypothesis):
+            hypothesis = None
+        return RowPair(gap, reference, gap.runtime, missing, level, hypothesis)
+
+    def _is_refuted(self, place: Located, hypothesis: Fingerprint) -> bool:
+        """By the constants of the `.pte`: it has another one, or the weight that is said to differ."""
+        if hypothesis.name != WEIGHTS and not place.tables.constants:
+            return False
+        try:
+            table = self._constants(place.number)
+        except EtvizError:
+            return False
+        read = dict(zip(table["name"], table["pte"], strict=True))
+        blamed = read.keys() & set(hypothesis.evidence.split()) if hypothesis.name == WEIGHTS else set()
+        differing = read.keys() & {difference.name for difference in place.tables.constants}
+        return not blamed & differing if differing else any(read[name] == SAME for name in blamed)
 
     def _hypothesis(self, place: Located) -> Fingerprint | None:
         gap, tables, beyond = place.gap, place.tables, ("warn", "bad")

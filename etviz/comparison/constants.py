@@ -1,7 +1,8 @@
-"""Constants of the `.pte` that differ from the reference's, recognized by content.
+"""Constants of the `.pte` that differ from the reference's.
 
-A weight differs if the `.pte` lacks it, and has a similar or reordered constant that the reference lacks. Fixed
-grids, and biases as whole multiples of the product of the input's and the weight's step, are XNNPACK's.
+An instruction's argument names its constant. Delegates' are recognized by content: one differs if the `.pte` lacks it,
+and has a similar or reordered constant that the reference lacks. Fixed grids, and biases as whole multiples of the
+product of the input's and the weight's step, are XNNPACK's.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ from etviz.graph.ir import Ref
 from etviz.graph.labels import constant_names, row_name
 from etviz.graph.quantize_ops import converted, grid_arguments, grid_of, is_conversion, is_dequantize, is_quantize
 from etviz.graph.uses import Uses, only_moves
-from etviz.pairing.matched_constants import equal_bytes, in_place, stored
+from etviz.pairing.matched_constants import VIEW, equal_bytes, in_place, stored
 from etviz.pipeline.xnnpack_values import PayloadValues
+from etviz.tensors.blocks import dtype_name
 from etviz.tensors.changes import describe_change, same_values
 from etviz.upstream.xnnpack import BACKEND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from etviz.artifacts.program.program import Program
+    from etviz.artifacts.program.program import Program, TensorSpec
     from etviz.graph.ir import Graph, Input, Node
     from etviz.pairing.matched_constants import Bytes
 
@@ -52,6 +54,7 @@ _FEW_VALUES: Final = 8
 _FIRST: Final = 4096
 """Elements that most often have more: to find all values of a weight takes longer than a load."""
 _START: Final = 64
+SAME: Final = "same bytes"
 _OTHER: Final = "not byte for byte"
 """The backend packs or folds it, or its numbers differ."""
 _MOST_TRIALS: Final = 64
@@ -90,6 +93,8 @@ class _Use:
     instruction: int
     inside: bool
     plain: bool
+    argument: tuple[int, int | None] | None = None
+    """Its place among the operator's arguments, and in a list of tensors there, if known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +175,21 @@ def compare_constants(
 ) -> list[Difference]:
     blobs = _Blobs(program, method, graph)
     missing: dict[str, _Use] = {}
+    differences, names = list[Difference](), constant_names(graph)
     for use in _uses(graph, -1):
         target = use.item.target
         tensor = in_place(weights, target) if target in weights else None
         if tensor is None or not tensor.numel():
             continue
+        own = blobs.argument(use, tensor)
+        if own is not None:
+            if own is not tensor and all(names[target] != difference.name for difference in differences):
+                differences.append(_difference(names[target], use.instruction, weights[target], own))
+            continue
         if blobs.take(tensor, anyhow=use.inside):
             continue
         if use.plain:
             missing.setdefault(target, use)
-    differences, names = list[Difference](), constant_names(graph)
     sizes = Counter(_size(weights[target], anyhow=use.inside) for target, use in missing.items())
     for target, use in missing.items():
         tensor = weights[target]
@@ -295,7 +305,7 @@ def constants_of(
         elif name in differences:
             told = str(differences[name])
         else:
-            told = "same bytes" if known and blobs.take(in_place(weights, target), anyhow=use.inside) else _OTHER
+            told = SAME if known and blobs.has(use, in_place(weights, target)) else _OTHER
         rows.append(
             {
                 "name": name,
@@ -336,11 +346,26 @@ def _uses(graph: Graph, instruction: int) -> Iterator[_Use]:
         at = node.instruction if node.instruction >= 0 else instruction
         for name in node.subgraphs:
             yield from _uses(graph.subgraphs[name], at)
+        if node.target == VIEW and at < 0 and (viewed := constants.get(next(iter(node.reads()), ""))) is not None:
+            constants[node.name] = viewed  # stored as a constant of the view's shape
+        places = _places(node) if node.instruction >= 0 and not graph.backend_id else {}
         for name in dict.fromkeys(node.reads()):
             if name in constants and (at >= 0 or node.target == "delegate"):
                 plain = _is_plain(uses, node, constants[name], computed)
                 plain = plain and not (graph.backend_id and quantized and _is_bias(constants[name]))
-                yield _Use(constants[name], at, bool(graph.backend_id), plain)
+                yield _Use(constants[name], at, bool(graph.backend_id), plain, places.get(name))
+
+
+def _places(node: Node) -> dict[str, tuple[int, int | None]]:
+    args = node.args
+    with contextlib.suppress(EtvizError):
+        args = node.args if node.target == "delegate" else by_position(node.target, node.args, node.kwargs)[0]
+    places: dict[str, tuple[int, int | None]] = {}
+    for at, given in enumerate(args):
+        for element, leaf in enumerate(given) if isinstance(given, (list, tuple)) else ((None, given),):
+            if isinstance(leaf, Ref):
+                places.setdefault(leaf.name, (at, element))
+    return places
 
 
 def _layer(uses: Uses, node: Node) -> _Layer | None:
@@ -384,19 +409,52 @@ def _is_bias(constant: Input) -> bool:
 class _Blobs:
     def __init__(self, program: Program, method: str, graph: Graph) -> None:
         self._groups = sorted(set(_groups(graph)))
-        specs = [value.tensor for value in program.method(method).values]
-        datas = {spec.data_index: data for spec in specs if spec and (data := program.constant(spec)) is not None}
+        self._program, self._method = program, program.method(method)
+        self._calls = {call.index: call for call in self._method.instructions}
+        specs = [spec for value in self._method.values if (spec := value.tensor) is not None]
+        datas = {_key(spec): data for spec in specs if (data := program.constant(spec)) is not None}
         self._datas = [np.frombuffer(data, np.uint8) for data in (*datas.values(), *program.named.values())]
-        orders: dict[int, set[tuple[int, ...]]] = {}
+        self._places = {key: at for at, key in enumerate(datas)}
+        orders: dict[int | str, set[tuple[int, ...]]] = {}
         for spec in specs:
-            if spec is not None:
-                orders.setdefault(spec.data_index, set()).add(tuple(spec.dim_order))
-        self._orders = [orders[index] for index in datas]
+            orders.setdefault(_key(spec), set()).add(tuple(spec.dim_order))
+        self._orders = [orders[key] for key in datas]
         """Dimension orders in which kernels read each constant."""
         self._by_size: dict[int, list[int]] = {}
         self._taken: set[int] = set()
         for at, data in enumerate(self._datas):
             self._by_size.setdefault(data.size, []).append(at)
+
+    def argument(self, use: _Use, tensor: torch.Tensor) -> torch.Tensor | None:
+        """What the instruction reads: `tensor`, other numbers (flat, float64, in its order), or None if unknown."""
+        call = self._calls.get(use.instruction)
+        if use.argument is None or call is None or use.argument[0] >= len(call.args) or tensor.dtype.is_complex:
+            return None
+        at, element = use.argument
+        given = self._method.values[call.args[at]]
+        if element is not None:
+            listed = given.value if given.kind.endswith("tensor_list") else ()
+            if element >= len(listed) or listed[element] is None:
+                return None
+            given = self._method.values[listed[element]]
+        spec = given.tensor
+        data = self._program.constant(spec) if spec is not None else None
+        if spec is None or data is None or spec.dtype != dtype_name(tensor.dtype) or len(data) != tensor.nbytes:
+            return None
+        order = tuple(spec.dim_order)
+        straight = order == tuple(range(len(order)))
+        if not straight and spec.sizes != tuple(tensor.shape):
+            return None
+        self._taken.add(self._places[_key(spec)])
+        order = () if straight else order
+        content = np.frombuffer(data, np.uint8)
+        if equal_bytes(content, stored(tensor, order)):
+            return tensor
+        return _in_order(_numbers(content, tensor), tensor, order)
+
+    def has(self, use: _Use, tensor: torch.Tensor) -> bool:
+        own = self.argument(use, tensor)
+        return self.take(tensor, anyhow=use.inside) if own is None else own is tensor
 
     def take(self, tensor: torch.Tensor, *, anyhow: bool) -> bool:
         forms = self._layouts(tensor) if tensor.nbytes in self._by_size else iter(())
@@ -454,6 +512,10 @@ class _Blobs:
             others = (_numbers(self._datas[at], tensor) for at in free if several)
             nearest = next((other for other in others if same_values(other.numpy(), wanted.numpy())), None)
         return nearest
+
+
+def _key(spec: TensorSpec) -> int | str:
+    return spec.name if spec.external else spec.data_index
 
 
 def _groups(graph: Graph) -> Iterator[int]:

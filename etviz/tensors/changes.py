@@ -176,9 +176,11 @@ def shortest_number(value: float, error: float) -> str:
     --------
     >>> shortest_number(0.2513, 0.004), shortest_number(0.2513, 0.0), shortest_number(-4.0, 0.1)
     ('0.25', '0.251', '−4')
+    >>> shortest_number(30.0, 0.1)
+    '30'
     """
     texts = (f"{value:.{digits}g}" for digits in (1, 2, 3))
-    text = next((text for text in texts if abs(float(text) - value) <= error), f"{value:.3g}")
+    text = f"{float(next((text for text in texts if abs(float(text) - value) <= error), f'{value:.3g}')):g}"
     return text.replace("-", "−", 1) if value < 0 else text
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from executorch.extension.llm.custom_ops import custom_ops as _  # noqa: F401 - registers llama::custom_sdpa
@@ -16,6 +17,8 @@ from torch import Tensor, nn
 import etviz
 from etviz.artifacts.record.checksum import checksum_of
 from etviz.artifacts.record.record_file import read_record, write_record
+from etviz.tensors.fingerprints import SETTING
+from etviz.tensors.fingerprints import WEIGHTS as OTHER_WEIGHTS
 
 Function = Callable[..., Tensor]
 
@@ -211,6 +214,81 @@ def test_a_weight_is_named_by_the_files_and_by_the_values(name: str, tmp_path: P
         words = "The values fit permute_copy with dims=[0, 1] (the program says [1, 0])"
     assert fingerprint["evidence"].startswith(words), alone.row(row).fingerprints().to_dict("records")
     assert fingerprint["score"] > 0.99
+
+
+class Particular(nn.Module):
+    """Constants that their contents do not tell: equal ones, few values, one element, in a list, a view's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(6)
+        self.a = nn.ParameterList([nn.Parameter(torch.arange(1.0, 9.0).repeat(6, 1)) for _each in range(2)])
+        self.epsilon = nn.Buffer(torch.tensor([1e-6]))
+        self.first = nn.Parameter(matrix(1, 1, 8, 8))
+        self.viewed = nn.Parameter(matrix(64))
+        self.order = nn.Buffer(torch.tensor([0, 2, 1, 3, 4, 5]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(torch.tanh(x))
+        for each in self.a:
+            x = torch.tanh(x * each[:, None])
+        x = x * torch.rsqrt((x * x).mean(1, keepdim=True) + self.epsilon)
+        return torch.cat([self.first, x[:, self.order]], 1) + self.viewed.view(8, 8)
+
+
+def particular(name: str = "", change: Callable[[Tensor], object] = lambda constant: None) -> nn.Module:
+    model = Particular()
+    constants = dict(model.named_parameters()) | dict(model.named_buffers())
+    with torch.no_grad():
+        for mean in (model.norm.bias, model.norm.running_mean):
+            assert mean is not None
+            mean.copy_(matrix(6))
+        if name:
+            change(constants[name])
+    return model
+
+
+PARTICULAR: dict[str, tuple[str, Callable[[Tensor], object], str]] = {
+    "few values": ("norm.running_var", lambda t: t[3].mul_(4), "element 3 of norm.running_var is ×4"),
+    "all ones": ("norm.running_var", lambda t: t.add_(0.3), "norm.running_var is ×1.3"),
+    "the first of two equal ones": ("a.0", lambda t: t[3].mul_(2), "row 3 of a.0 is ×2"),
+    "the second of two equal ones": ("a.1", lambda t: t[:, 2].mul_(30), "column 2 of a.1 is ×30"),
+    "one element": ("epsilon", lambda t: t.fill_(0.1), "epsilon is ×100000"),
+    "in a list": ("first", lambda t: t.copy_(matrix(1, 1, 8, 9)[..., :8]), "first (every element"),
+    "a view": ("viewed", lambda t: t[9].mul_(-1), "element 9 of viewed is ×−1"),
+    "integers": ("order", lambda t: t.copy_(torch.arange(6)), "elements 1 and 2 of order are swapped"),
+}
+
+
+@pytest.mark.parametrize("name", PARTICULAR)
+def test_the_constant_that_an_instruction_reads_is_compared(name: str, tmp_path: Path) -> None:
+    """With the record's graph, and the one that is derived from `.pte` and ETRecord."""
+    where, change, words = PARTICULAR[name]
+    exact = run_against(particular(), particular(where, change), (matrix(1, 6, 8, 8),), tmp_path)
+    wrong, right = tmp_path / "wrong", tmp_path / "right/etrecord.bin"
+    derived = etviz.load(
+        wrong / "etdump.etdp", etrecord=right, debug_buffer=wrong / "debug_buffer.bin", pte=wrong / "model.pte"
+    )
+    for found in (exact, derived):
+        assert f"other weights than the reference: {words}" in found.diagnosis(look_inside=False)["finding"]["text"]
+        assert [difference.name for difference in found.analysis.findings.constants] == [where]
+        for row, gap in enumerate(found.analysis.tables.gaps):
+            if gap.reference is None or gap.level not in ("warn", "bad"):
+                continue
+            proposed = found.row(row).fingerprints()
+            about = proposed.loc[proposed["name"].isin([OTHER_WEIGHTS, SETTING]), "evidence"]
+            assert all(f" {where} " in f" {text}" for text in about), about.tolist()
+
+
+def test_constants_that_are_alike_do_not_differ(tmp_path: Path) -> None:
+    found = run_against(particular(), particular(), (matrix(1, 6, 8, 8),), tmp_path)
+    assert found.analysis.findings.constants == ()
+    told = pd.concat([found.row(row).constants for row in found.gaps.index])
+    assert set(told["name"]) == {
+        *("norm.weight", "norm.bias", "norm.running_mean", "norm.running_var"),
+        *("a.0", "a.1", "epsilon", "first", "viewed", "order"),
+    }
+    assert set(told["pte"]) == {"same bytes"}
 
 
 def test_channels_of_a_convolution(tmp_path: Path) -> None:
