@@ -25,14 +25,14 @@ from etviz.graph.ir import Ref
 from etviz.graph.labels import constant_names, row_name
 from etviz.graph.quantize_ops import converted, grid_arguments, grid_of, is_conversion, is_dequantize, is_quantize
 from etviz.graph.uses import Uses, only_moves
-from etviz.pairing.matched_constants import VIEW, equal_bytes, in_place, stored
+from etviz.pairing.matched_constants import VIEW, ends, equal_bytes, in_place, stored
 from etviz.pipeline.xnnpack_values import PayloadValues
 from etviz.tensors.blocks import dtype_name
 from etviz.tensors.changes import describe_change, same_values
 from etviz.upstream.xnnpack import BACKEND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from etviz.artifacts.program.program import Program, TensorSpec
     from etviz.graph.ir import Graph, Input, Node
@@ -95,6 +95,8 @@ class _Use:
     plain: bool
     argument: tuple[int, int | None] | None = None
     """Its place among the operator's arguments, and in a list of tensors there, if known."""
+    readers: tuple[str, ...] = ()
+    """The nodes that compute with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,20 +177,22 @@ def compare_constants(
 ) -> list[Difference]:
     blobs = _Blobs(program, method, graph)
     missing: dict[str, _Use] = {}
+    held = list[_Use]()
+    alike: dict[tuple[int, bytes], set[str]] = {}
     differences, names = list[Difference](), constant_names(graph)
     for use in _uses(graph, -1):
         target = use.item.target
         tensor = in_place(weights, target) if target in weights else None
         if tensor is None or not tensor.numel():
             continue
+        alike.setdefault(_look(tensor), set()).add(target)
         own = blobs.argument(use, tensor)
         if own is not None:
             if own is not tensor and all(names[target] != difference.name for difference in differences):
                 differences.append(_difference(names[target], use.instruction, weights[target], own))
-            continue
-        if blobs.take(tensor, anyhow=use.inside):
-            continue
-        if use.plain:
+        elif blobs.take(tensor, anyhow=use.inside):
+            held += [use] if use.inside and use.plain else []
+        elif use.plain:
             missing.setdefault(target, use)
     sizes = Counter(_size(weights[target], anyhow=use.inside) for target, use in missing.items())
     for target, use in missing.items():
@@ -198,24 +202,69 @@ def compare_constants(
             nearest = blobs.left(tensor, sizes[_size(tensor, anyhow=use.inside)], anyhow=use.inside)
         if nearest is not None:
             differences.append(_difference(names[target], use.instruction, tensor, nearest))
-    grids = list[Difference]()
-    for node, inner, payload, read in _quantized(program, method, graph):
+    doubtful: dict[int, list[_Use]] = {}
+    for use in held:
+        if len(alike[_look(weights[use.item.target])]) > 1:
+            doubtful.setdefault(use.instruction, []).append(use)
+    differences += _inside_delegates(program, method, graph, weights, doubtful)
+    return [*{(difference.instruction, difference.name): difference for difference in differences}.values()]
+
+
+def _inside_delegates(
+    program: Program,
+    method: str,
+    graph: Graph,
+    weights: Mapping[str, torch.Tensor],
+    doubtful: Mapping[int, Sequence[_Use]],
+) -> list[Difference]:
+    """`doubtful` constants equal others, so that contents do not tell which of them the `.pte` has."""
+    constants, grids, names = list[Difference](), list[Difference](), constant_names(graph)
+    groups = _groups(graph)
+    for node, inner, payload, given in _payloads(program, method, graph):
+        quantized, unsure = any(map(is_conversion, inner.nodes)), doubtful.get(node.instruction, ())
+        if not quantized and not unsure:
+            continue
         with contextlib.suppress(EtvizError, ValueError, LookupError, OSError):  # of another version, or damaged
             values = PayloadValues(inner, unpack(Payload(payload, program.named)))
-            differences += _differing_layers(values, inner, node.instruction, weights, names)
-            grids += _differing_grids(values, inner, node.instruction, {name: names[read[name]] for name in read})
-    return [*{(difference.instruction, difference.name): difference for difference in (*differences, *grids)}.values()]
+            for use in unsure:
+                tensor = weights[use.item.target]
+                read = [content for name in use.readers for content in values.constants(name)]
+                own = _among(tensor, read, groups)
+                if own is not None:
+                    constants.append(_difference(names[use.item.target], node.instruction, tensor, own))
+            if quantized:
+                constants += _differing_layers(values, inner, node.instruction, weights, names)
+                grids += _differing_grids(values, inner, node.instruction, {name: names[given[name]] for name in given})
+    return constants + grids
 
 
-def _quantized(program: Program, method: str, graph: Graph) -> Iterator[tuple[Node, Graph, memoryview, dict[str, str]]]:
+def _among(tensor: torch.Tensor, contents: Sequence[bytes], groups: Iterable[int]) -> torch.Tensor | None:
+    """The only content that may be the tensor's, in its order, if it is another one."""
+    fitting = [np.frombuffer(content, np.uint8) for content in contents if len(content) == _size(tensor, anyhow=True)]
+    if len(fitting) != 1 or tensor.dtype.is_complex:
+        return None
+    forms = [*_layouts(tensor, groups), *_packed(tensor)]
+    if any(equal_bytes(fitting[0], content) for _, _, content in forms):
+        return None
+    numbers = _numbers(fitting[0], tensor)
+    like, order, _ = min(forms, key=lambda form: float((_numbers(form[2], tensor) - numbers).norm()))
+    return _in_order(numbers, like, order)
+
+
+def _look(tensor: torch.Tensor) -> tuple[int, bytes]:
+    content = stored(tensor)
+    return content.size, ends(content).tobytes()
+
+
+def _payloads(program: Program, method: str, graph: Graph) -> Iterator[tuple[Node, Graph, memoryview, dict[str, str]]]:
     # the last is the constants that a delegate takes as inputs, by target
     constants = {placeholder.name: placeholder.target for placeholder in graph.inputs if placeholder.kind == "constant"}
     for node in graph.nodes:
         for branch in graph.branches(node):
-            yield from _quantized(program, method, branch)
+            yield from _payloads(program, method, branch)
         inner = graph.inside(node)
-        payload = program.payload(method, node.instruction) if any(map(is_conversion, inner.nodes)) else None
-        if payload is not None and inner.backend_id == BACKEND:
+        payload = program.payload(method, node.instruction) if inner.backend_id == BACKEND else None
+        if payload is not None:
             given = zip(inner.user_inputs(), node.args, strict=False)
             read = {placeholder.name: leaf.name for placeholder, leaf in given if isinstance(leaf, Ref)}
             yield node, inner, payload, {name: constants[outer] for name, outer in read.items() if outer in constants}
@@ -353,7 +402,16 @@ def _uses(graph: Graph, instruction: int) -> Iterator[_Use]:
             if name in constants and (at >= 0 or node.target == "delegate"):
                 plain = _is_plain(uses, node, constants[name], computed)
                 plain = plain and not (graph.backend_id and quantized and _is_bias(constants[name]))
-                yield _Use(constants[name], at, bool(graph.backend_id), plain, places.get(name))
+                readers = tuple(_readers(uses, node)) if graph.backend_id else ()
+                yield _Use(constants[name], at, bool(graph.backend_id), plain, places.get(name), readers)
+
+
+def _readers(uses: Uses, node: Node) -> Iterator[str]:
+    if not only_moves(node) and not is_dequantize(node):
+        yield node.name
+    else:
+        for user in uses.users.get(node.name, ()):
+            yield from _readers(uses, user)
 
 
 def _places(node: Node) -> dict[str, tuple[int, int | None]]:
@@ -408,7 +466,7 @@ def _is_bias(constant: Input) -> bool:
 
 class _Blobs:
     def __init__(self, program: Program, method: str, graph: Graph) -> None:
-        self._groups = sorted(set(_groups(graph)))
+        self._groups = _groups(graph)
         self._program, self._method = program, program.method(method)
         self._calls = {call.index: call for call in self._method.instructions}
         specs = [spec for value in self._method.values if (spec := value.tensor) is not None]
@@ -457,7 +515,7 @@ class _Blobs:
         return self.take(tensor, anyhow=use.inside) if own is None else own is tensor
 
     def take(self, tensor: torch.Tensor, *, anyhow: bool) -> bool:
-        forms = self._layouts(tensor) if tensor.nbytes in self._by_size else iter(())
+        forms = _layouts(tensor, self._groups) if tensor.nbytes in self._by_size else iter(())
         for _, order, content in itertools.chain(forms, _packed(tensor) if anyhow else ()):
             candidates = self._by_size.get(content.size, ())
             start = content[:_START].tobytes()
@@ -469,15 +527,6 @@ class _Blobs:
                     self._taken.add(at)
                     return True
         return False
-
-    def _layouts(self, tensor: torch.Tensor) -> Iterator[_Form]:
-        yield tensor, (), stored(tensor)
-        for order in _LAYOUTS.get(tensor.dim(), ()):
-            yield tensor, order, stored(tensor, order)
-        for count in self._groups if tensor.dim() == 4 else ():
-            if count > 1 and tensor.shape[0] % count == 0:
-                apart = tensor.unflatten(0, (count, -1))
-                yield apart, _GROUPED, stored(apart, _GROUPED)
 
     def _has_order(self, at: int, order: tuple[int, ...]) -> bool:
         return not order or at >= len(self._orders) or order in self._orders[at]
@@ -500,7 +549,7 @@ class _Blobs:
         free = [at for at in same if at not in self._taken][:_MOST_TRIALS]
         wanted = _numbers(stored(tensor), tensor)
         norm, best, nearest = float(wanted.norm()), _ALIKE, None
-        for like, order, content in self._layouts(tensor) if free else ():
+        for like, order, content in _layouts(tensor, self._groups) if free else ():
             expected = _numbers(content, tensor)
             for at in (at for at in free if anyhow or self._has_order(at, order)):
                 numbers = _numbers(self._datas[at], tensor)
@@ -518,14 +567,26 @@ def _key(spec: TensorSpec) -> int | str:
     return spec.name if spec.external else spec.data_index
 
 
-def _groups(graph: Graph) -> Iterator[int]:
+def _groups(graph: Graph) -> set[int]:
     """Numbers of groups of transposed convolutions; XNNPACK has each group's outputs before its inputs."""
+    counts = set[int]()
     for node in graph.nodes:
         if node.target in ("aten.convolution.default", "aten.conv_transpose2d.input"):
             args, _ = by_position(node.target, node.args, node.kwargs)
-            yield args[6] if "transpose" in node.target else args[8] if args[6] else 1
+            counts.add(args[6] if "transpose" in node.target else args[8] if args[6] else 1)
         for name in node.subgraphs:
-            yield from _groups(graph.subgraphs[name])
+            counts |= _groups(graph.subgraphs[name])
+    return counts
+
+
+def _layouts(tensor: torch.Tensor, groups: Iterable[int]) -> Iterator[_Form]:
+    yield tensor, (), stored(tensor)
+    for order in _LAYOUTS.get(tensor.dim(), ()):
+        yield tensor, order, stored(tensor, order)
+    for count in groups if tensor.dim() == 4 else ():
+        if count > 1 and tensor.shape[0] % count == 0:
+            apart = tensor.unflatten(0, (count, -1))
+            yield apart, _GROUPED, stored(apart, _GROUPED)
 
 
 def _packed(tensor: torch.Tensor) -> Iterator[_Form]:

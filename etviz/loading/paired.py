@@ -210,7 +210,7 @@ class Paired:
             kind: artifacts.named[kind] for kind in ("pte", "etrecord", "record", "data") if kind in artifacts.named
         }
         state = known_files.alike(
-            files, f"constants, grids, steps of weights, integer biases and their order of {self.method}"
+            files, f"constants by argument, grids, steps of weights, integer biases and their order of {self.method}"
         )
         if state and known_files.is_noted(state):
             return None

@@ -43,7 +43,7 @@ def match_constants(program: Program, method: Method, graph: Graph, weights: Map
     members: dict[str, list[str]] = {}
     for name, tensor in named.items():
         kind, content = (str(tensor.dtype), tuple(tensor.shape)), stored(tensor)
-        others = alike.setdefault((*kind, _ends(content).tobytes()), [])
+        others = alike.setdefault((*kind, ends(content).tobytes()), [])
         equal = next((other for other in others if equal_bytes(stored(named[other]), content)), None)
         if equal is None:
             others.append(name)
@@ -61,7 +61,7 @@ def match_constants(program: Program, method: Method, graph: Graph, weights: Map
         content, order, kind = np.frombuffer(data, np.uint8), tuple(spec.dim_order), (f"torch.{spec.dtype}", spec.sizes)
         near = fitting.get(kind, [])
         if order == tuple(range(len(order))):
-            near = alike.get((*kind, _ends(content).tobytes()), [])
+            near = alike.get((*kind, ends(content).tobytes()), [])
         found = [equals[name] for name in near if content.size and equal_bytes(content, stored(named[name], order))]
         domains[value] = found[0] if len(found) == 1 else frozenset().union(*found) or anything.get(kind, frozenset())
     return Constants(domains, {name: first for name, first in classes.items() if name in inputs and first in inputs})
@@ -103,11 +103,11 @@ def stored(tensor: torch.Tensor, dim_order: Sequence[int] = ()) -> Bytes:
 def equal_bytes(a: Bytes, b: Bytes) -> bool:
     if a.size != b.size:
         return False
-    if not np.array_equal(_ends(a), _ends(b)):
+    if not np.array_equal(ends(a), ends(b)):
         return False
     starts = range(0, a.size, _BLOCK)
     return all(np.array_equal(a[start : start + _BLOCK], b[start : start + _BLOCK]) for start in starts)
 
 
-def _ends(data: Bytes) -> Bytes:
+def ends(data: Bytes) -> Bytes:
     return np.concatenate([data[:_SAMPLE], data[-_SAMPLE:]])

@@ -263,10 +263,18 @@ class PayloadValues:
         whole = content and len(content) % 4 == 0 and tensor["datatype"] not in _FLOATS
         return np.frombuffer(content, "<i4") if whole else None
 
+    def constants(self, name: str) -> list[bytes]:
+        """What XNNPACK's operator reads of an operator of the graph."""
+        read = (value for _, value in tensors_of(self._arguments(name)) if self._is_constant(value))
+        return [self._payload.content(self._tensors[value]["constant_buffer_idx"]) for value in read]
+
     def _argument(self, name: str, argument: str) -> int:
+        return self._arguments(name).get(argument, _NONE)
+
+    def _arguments(self, name: str) -> Json:
         value = self._ids.get(name)
         step = next((step for step in self._steps if value in step.writes), None)
-        return self._payload.node(step.at)[1].get(argument, _NONE) if step is not None else _NONE
+        return self._payload.node(step.at)[1] if step is not None else {}
 
     def give_out(self, places: Sequence[PayloadPlace]) -> list[int]:
         graph = self._payload.graph

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.extension.llm.custom_ops import custom_ops as _  # noqa: F401 - registers llama::custom_sdpa
 from torch import Tensor, nn
 
@@ -289,6 +291,49 @@ def test_constants_that_are_alike_do_not_differ(tmp_path: Path) -> None:
         *("a.0", "a.1", "epsilon", "first", "viewed", "order"),
     }
     assert set(told["pte"]) == {"same bytes"}
+
+
+class Equal(nn.Module):
+    """Layers that begin with equal constants, inside delegates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList([nn.Conv2d(8, 8, 3, padding=1) for _each in range(2)])
+        self.linears = nn.ModuleList([nn.Linear(8, 8) for _each in range(3)])
+        for layer in (*self.convolutions, *self.linears):
+            assert isinstance(layer, (nn.Conv2d, nn.Linear))
+            assert layer.bias is not None
+            nn.init.zeros_(layer.bias)
+            with torch.no_grad():
+                layer.weight.copy_(matrix(*layer.weight.shape) / math.sqrt(layer.weight[0].numel()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.convolutions:
+            x = torch.tanh(layer(x))
+        x = x.flatten(2)
+        for layer in self.linears:
+            x = torch.tanh(layer(x))
+        return x
+
+
+EQUAL: dict[str, tuple[str, Callable[[Tensor], object], str]] = {
+    "a convolution's weight": ("convolutions.1.weight", lambda t: t[:, 2].mul_(2), "input channel 2 of {} is ×2"),
+    "a convolution's bias": ("convolutions.0.bias", lambda t: t.add_(0.2), "{} is +0.2"),
+    "a linear layer's weight": ("linears.2.weight", lambda t: t[4].mul_(-1), "row 4 of {} is ×−1"),
+    "a linear layer's bias": ("linears.0.bias", lambda t: t[2].add_(1), "element 2 of {} is 1 instead of 0"),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_one_of_equal_constants_inside_a_delegate_is_named(name: str, tmp_path: Path) -> None:
+    where, change, words = EQUAL[name]
+    wrong = Equal()
+    with torch.no_grad():
+        change(dict(wrong.named_parameters())[where])
+    found = run_against(Equal(), wrong, (matrix(1, 8, 2, 4),), tmp_path, partitioner=[XnnpackPartitioner()])
+    text = found.diagnosis(look_inside=False)["finding"]["text"]
+    assert f"other weights than the reference: {words.format(where)}" in text
+    assert [difference.name for difference in found.analysis.findings.constants] == [where]
 
 
 def test_channels_of_a_convolution(tmp_path: Path) -> None:
