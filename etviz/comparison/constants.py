@@ -84,7 +84,8 @@ class Difference:
         share = (
             "every element" if self.differing == self.elements else f"{self.differing:,} of {self.elements:,} elements"
         )
-        return f"{self.change or self.name} ({share}, relative error {self.rel_l2:.3g})"
+        error = f", relative error {self.rel_l2:.3g}" if np.isfinite(self.rel_l2) else ""
+        return f"{self.change or self.name} ({share}{error})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +248,7 @@ def _among(tensor: torch.Tensor, contents: Sequence[bytes], groups: Iterable[int
     if any(equal_bytes(fitting[0], content) for _, _, content in forms):
         return None
     numbers = _numbers(fitting[0], tensor)
-    like, order, _ = min(forms, key=lambda form: float((_numbers(form[2], tensor) - numbers).norm()))
+    like, order, _ = min(forms, key=lambda form: float(_finite(_numbers(form[2], tensor) - numbers).norm()))
     return _in_order(numbers, like, order)
 
 
@@ -281,7 +282,7 @@ def _differing_layers(
         expected = layer.steps(weights) if layer is not None else torch.empty(0)
         if layer is None or ran is None or ran[0].size != expected.numel():
             continue
-        other = torch.from_numpy(ran[0].astype(np.float64)).nan_to_num(0.0, 0.0, 0.0).reshape(expected.shape)
+        other = _finite(torch.from_numpy(ran[0].astype(np.float64))).reshape(expected.shape)
         kept = expected.to(getattr(torch, ran[1])).double()
         bias, counts = weights.get(layer.bias), values.bias_counts(node.name)
         if bias is not None and counts is not None and counts.size == bias.numel() and layer.of_input is not None:
@@ -320,9 +321,7 @@ def _differing_grids(
             continue
         maker = makers.get(converted(makers[name]) if name in makers else name)
         label = given.get(name, name) if maker is None else row_name("inner", maker.target, maker.origin, maker.module)
-        expected, other = (
-            torch.tensor([scale], dtype=torch.float64).nan_to_num(0.0, 0.0, 0.0) for scale in (grid.scale, ran[0])
-        )
+        expected, other = (_finite(torch.tensor([scale], dtype=torch.float64)) for scale in (grid.scale, ran[0]))
         difference = _difference(f"the scale of {label}", instruction, expected, other)
         changes = [difference.change or f"{difference.name} differs"] if difference.rel_l2 > _SAME else []
         if ran[1] != grid.zero_point:
@@ -371,7 +370,8 @@ def constants_of(
 
 def _difference(name: str, instruction: int, tensor: torch.Tensor, other: torch.Tensor) -> Difference:
     expected = _numbers(stored(tensor), tensor)
-    error, norm = other - expected, float(expected.norm())
+    one_sided, norm = expected.isfinite() != other.isfinite(), float(_finite(expected).norm())
+    error = torch.where(one_sided, torch.inf, _finite(other) - _finite(expected))
     return Difference(
         name,
         instruction,
@@ -547,13 +547,13 @@ class _Blobs:
             return None
         same = self._by_size.get(_size(tensor, anyhow=anyhow), ())
         free = [at for at in same if at not in self._taken][:_MOST_TRIALS]
-        wanted = _numbers(stored(tensor), tensor)
+        wanted = _finite(_numbers(stored(tensor), tensor))
         norm, best, nearest = float(wanted.norm()), _ALIKE, None
         for like, order, content in _layouts(tensor, self._groups) if free else ():
-            expected = _numbers(content, tensor)
+            expected = _finite(_numbers(content, tensor))
             for at in (at for at in free if anyhow or self._has_order(at, order)):
                 numbers = _numbers(self._datas[at], tensor)
-                rel = float((numbers - expected).norm()) / norm if norm else np.inf
+                rel = float((_finite(numbers) - expected).norm()) / norm if norm else np.inf
                 if rel < best:
                     best, nearest = rel, _in_order(numbers, like, order)
         if nearest is None:
@@ -619,4 +619,8 @@ def _numbers(content: Bytes, like: torch.Tensor) -> torch.Tensor:
     if 2 * content.size == like.nbytes:  # numbers of four bits in pairs
         narrow = np.stack([content & 15, content >> 4], -1).reshape(-1).astype(np.int8) - 8
         return torch.from_numpy(narrow).double()
-    return torch.from_numpy(content.copy()).view(like.dtype).double().nan_to_num(0.0, 0.0, 0.0)
+    return torch.from_numpy(content.copy()).view(like.dtype).double()
+
+
+def _finite(numbers: torch.Tensor) -> torch.Tensor:
+    return numbers.nan_to_num(0.0, 0.0, 0.0)

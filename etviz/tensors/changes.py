@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from etviz.tensors.blocks import Floats, floats
 
@@ -32,7 +33,13 @@ def describe_change(name: str, before: torch.Tensor, after: torch.Tensor) -> str
     'row 1 of w is ×−1'
     """
     a, b = floats(before), floats(after)
-    if a.shape != b.shape or not a.size or (a == b).all():
+    if a.shape != b.shape or not a.size:
+        return ""
+    one_sided = np.isfinite(a) != np.isfinite(b)
+    if one_sided.any():
+        return _non_finite(name, a, b, one_sided)
+    a, b = (np.nan_to_num(numbers, nan=0.0, posinf=0.0, neginf=0.0) for numbers in (a, b))
+    if (a == b).all():
         return ""
     if not b.any():
         return f"{name} is 0 everywhere"
@@ -103,15 +110,26 @@ def _places(a: Floats, b: Floats) -> list[int] | None:
     return places
 
 
+def _non_finite(name: str, a: Floats, b: Floats, one_sided: npt.NDArray[np.bool_]) -> str:
+    count, before, after = int(np.count_nonzero(one_sided)), a[one_sided], b[one_sided]
+    if count > 1:
+        return f"{count:,} elements of {name} are NaN or Inf{' on one side alone' if np.isfinite(after).any() else ''}"
+    was, became = ("NaN" if math.isnan(value) else signed_number(value) for value in (before[0], after[0]))
+    return f"element {_place(one_sided)} of {name} is {became} instead of {was}"
+
+
+def _place(chosen: npt.NDArray[np.bool_]) -> str:
+    place = [str(int(at[0])) for at in np.nonzero(chosen)]
+    return place[0] if len(place) == 1 else f"({', '.join(place)})"
+
+
 def _changed_part(name: str, a: Floats, b: Floats) -> str:
     changed = a != b
     if np.count_nonzero(changed) == 1 and a.size > 1:
-        place = tuple(int(at[0]) for at in np.nonzero(changed))
-        where = place[0] if len(place) == 1 else f"({', '.join(map(str, place))})"
         was, became = float(a[changed][0]), float(b[changed][0])
         simple = not became or (was and abs(float(f"{became / was:.1g}") * was - became) <= 1e-3 * abs(became))
         what = _became(a[changed], b[changed]) if simple else f"{became:.3g} instead of {was:.3g}"
-        return f"element {where} of {name} is {what.replace('-', '−')}"
+        return f"element {_place(changed)} of {name} is {what.replace('-', '−')}"
     lines = [np.flatnonzero(changed.any(tuple(k for k in range(a.ndim) if k != axis))) for axis in range(a.ndim)]
     axis = min(range(a.ndim), key=lambda k: len(lines[k]) / a.shape[k], default=0)
     if a.ndim and len(lines[axis]) < a.shape[axis]:

@@ -258,6 +258,8 @@ PARTICULAR: dict[str, tuple[str, Callable[[Tensor], object], str]] = {
     "one element": ("epsilon", lambda t: t.fill_(0.1), "epsilon is ×100000"),
     "in a list": ("first", lambda t: t.copy_(matrix(1, 1, 8, 9)[..., :8]), "first (every element"),
     "a view": ("viewed", lambda t: t[9].mul_(-1), "element 9 of viewed is ×−1"),
+    "a NaN": ("viewed", lambda t: t[9].fill_(torch.nan), "element 9 of viewed is NaN instead of "),
+    "infinite": ("a.1", lambda t: t[3].fill_(torch.inf), "8 elements of a.1 are NaN or Inf (8 of 48 elements)"),
     "integers": ("order", lambda t: t.copy_(torch.arange(6)), "elements 1 and 2 of order are swapped"),
 }
 
@@ -320,6 +322,7 @@ EQUAL: dict[str, tuple[str, Callable[[Tensor], object], str]] = {
     "a convolution's weight": ("convolutions.1.weight", lambda t: t[:, 2].mul_(2), "input channel 2 of {} is ×2"),
     "a convolution's bias": ("convolutions.0.bias", lambda t: t.add_(0.2), "{} is +0.2"),
     "a linear layer's weight": ("linears.2.weight", lambda t: t[4].mul_(-1), "row 4 of {} is ×−1"),
+    "a NaN": ("linears.2.weight", lambda t: t[4, 1].fill_(torch.nan), "element (4, 1) of {} is NaN instead of"),
     "a linear layer's bias": ("linears.0.bias", lambda t: t[2].add_(1), "element 2 of {} is 1 instead of 0"),
 }
 
