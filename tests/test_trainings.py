@@ -190,6 +190,7 @@ def test_a_scale_that_changed_in_the_program_alone_is_named_not_its_bias(static:
     finding = found.analysis.finder.finding()
     assert finding is not None
     assert "introduced it" in finding.text, "the operator says more than its grid"
+    assert "; in the .pte, _scale_0 is ×0.25, in whose steps first.bias is counted" in finding.text
 
 
 def test_another_grid_of_an_activation_is_named_not_the_bias_that_is_counted_in_it(

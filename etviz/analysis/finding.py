@@ -109,12 +109,21 @@ class Finder:
         name = culprit.named + (f" ({culprit.shared})" if culprit.shared else "")
         fingerprint, evidence = self._looks(decision, culprit)
         text = f"{name} {self._deed(tables, culprit)}"
-        text += (f": {_continued(evidence)}" if evidence else "") + self._share(decision, culprit)
+        text += (f": {_continued(evidence)}" if evidence else "") + self._differing_grids(tables, culprit)
+        text += self._share(decision, culprit)
         if self._is_doubted(tables, culprit):
             text = f"If the run had these inputs, {text}"
         if decision.skipped:
             text = f"{_sentence(decision.skipped)}. After it, {text}"
         return Finding(culprit.row, f"{text}.", culprit.level, fingerprint)
+
+    def _differing_grids(self, tables: Tables, culprit: Culprit) -> str:
+        from etviz.comparison.constants import differing
+
+        inside = culprit.place.inside
+        instruction = culprit.gap.instruction if inside is None else inside[1]
+        told = differing([item for item in tables.constants if item.is_grid and item.instruction == instruction])
+        return f"; in the .pte, {told}" if told else ""
 
     def _deed(self, tables: Tables, culprit: Culprit) -> str:
         gap = culprit.gap

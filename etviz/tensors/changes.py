@@ -127,7 +127,7 @@ def _changed_part(name: str, a: Floats, b: Floats) -> str:
     changed = a != b
     if np.count_nonzero(changed) == 1 and a.size > 1:
         was, became = float(a[changed][0]), float(b[changed][0])
-        simple = not became or (was and abs(float(f"{became / was:.1g}") * was - became) <= 1e-3 * abs(became))
+        simple = not became or (was and abs(float(f"{became / was:.2g}") * was - became) <= 1e-3 * abs(became))
         what = _became(a[changed], b[changed]) if simple else f"{became:.3g} instead of {was:.3g}"
         return f"element {_place(changed)} of {name} is {what.replace('-', '−')}"
     lines = [np.flatnonzero(changed.any(tuple(k for k in range(a.ndim) if k != axis))) for axis in range(a.ndim)]
