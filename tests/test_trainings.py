@@ -210,6 +210,34 @@ def test_another_zero_point_of_an_activation_is_named(static: Static, tmp_path: 
     assert told == [f"the zero point of relu is {zero + 5} instead of {zero}".replace("-", "−")]
 
 
+class Apart(nn.Module):
+    """Two delegates, and between them an operator that XNNPACK lacks, on the first's two outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.first(x))
+        return self.second(y if self.inside else torch.sinh(y)) + torch.sinh(y)[:, :4]
+
+    inside = True
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_the_grid_of_what_a_delegate_takes_is_named_after_the_operator_that_makes_it(
+    inside: bool, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    torch.manual_seed(0)
+    net = Apart()
+    net.inside = inside
+    static = _quantized(net, (torch.randn(5, 6),), tmp_path_factory)
+    found, _ = static.load_with_grid("linear_1", 1, 1.3, tmp_path)
+    maker = "relu" if inside else "sinh"
+    assert {str(item) for item in found.analysis.tables.constants} == {f"the scale of {maker} is ×1.3"}
+    assert f"Constants: differ from the reference's: the scale of {maker} is ×1.3\n" in found.summary()
+
+
 class Shifted(nn.Module):
     def __init__(self) -> None:
         super().__init__()

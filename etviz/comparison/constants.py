@@ -24,7 +24,7 @@ from etviz.evaluation.operator_rules import by_position
 from etviz.graph.ir import Ref
 from etviz.graph.labels import constant_names, row_name
 from etviz.graph.quantize_ops import converted, grid_arguments, grid_of, is_conversion, is_dequantize, is_quantize
-from etviz.graph.uses import Uses, only_moves
+from etviz.graph.uses import Uses, item_of, only_moves
 from etviz.pairing.matched_constants import VIEW, ends, equal_bytes, in_place, stored
 from etviz.pipeline.xnnpack_values import PayloadValues
 from etviz.tensors.blocks import dtype_name
@@ -167,10 +167,8 @@ def kind_of(differences: Sequence[Difference]) -> str:
 
 
 def differing(differences: Sequence[Difference]) -> str:
-    if not differences:
-        return ""
-    rest = len(differences) - 1
-    return f"{differences[0]}" + (f" and {rest} more" if rest else "")
+    told = [*dict.fromkeys(map(str, differences))]  # a value that two delegates read has one grid
+    return f"{told[0]} and {len(told) - 1} more" if len(told) > 1 else "".join(told)
 
 
 def compare_constants(
@@ -221,7 +219,7 @@ def _inside_delegates(
     """`doubtful` constants equal others, so that contents do not tell which of them the `.pte` has."""
     constants, grids, names = list[Difference](), list[Difference](), constant_names(graph)
     groups = _groups(graph)
-    for node, inner, payload, given in _payloads(program, method, graph):
+    for node, inner, payload, given in _payloads(program, method, graph, names):
         quantized, unsure = any(map(is_conversion, inner.nodes)), doubtful.get(node.instruction, ())
         if not quantized and not unsure:
             continue
@@ -235,7 +233,7 @@ def _inside_delegates(
                     constants.append(_difference(names[use.item.target], node.instruction, tensor, own))
             if quantized:
                 constants += _differing_layers(values, inner, node.instruction, weights, names)
-                grids += _differing_grids(values, inner, node.instruction, {name: names[given[name]] for name in given})
+                grids += _differing_grids(values, inner, node.instruction, given)
     return constants + grids
 
 
@@ -257,18 +255,35 @@ def _look(tensor: torch.Tensor) -> tuple[int, bytes]:
     return content.size, ends(content).tobytes()
 
 
-def _payloads(program: Program, method: str, graph: Graph) -> Iterator[tuple[Node, Graph, memoryview, dict[str, str]]]:
-    # the last is the constants that a delegate takes as inputs, by target
-    constants = {placeholder.name: placeholder.target for placeholder in graph.inputs if placeholder.kind == "constant"}
+def _payloads(
+    program: Program, method: str, graph: Graph, names: Mapping[str, str]
+) -> Iterator[tuple[Node, Graph, memoryview, dict[str, str]]]:
+    """The last names what a delegate takes: constants, and operators outside."""
+    told = {placeholder.name: names[placeholder.target] for placeholder in graph.inputs if placeholder.target in names}
+    made: dict[str, list[Node]] = {}
     for node in graph.nodes:
         for branch in graph.branches(node):
-            yield from _payloads(program, method, branch)
-        inner = graph.inside(node)
+            yield from _payloads(program, method, branch, names)
+        inner, item = graph.inside(node), item_of(node)
+        makers = {maker.name: maker for maker in inner.nodes}
+        made[node.name] = [_maker(makers, out.name) or node if isinstance(out, Ref) else node for out in inner.outputs]
+        maker = (made.get(item[0], [])[item[1] :] if item else made[node.name]) or [node]
+        told[node.name] = told.get(converted(node), "") if is_conversion(node) else _label(maker[0])
         payload = program.payload(method, node.instruction) if inner.backend_id == BACKEND else None
         if payload is not None:
             given = zip(inner.user_inputs(), node.args, strict=False)
-            read = {placeholder.name: leaf.name for placeholder, leaf in given if isinstance(leaf, Ref)}
-            yield node, inner, payload, {name: constants[outer] for name, outer in read.items() if outer in constants}
+            read = {placeholder.name: told.get(leaf.name) for placeholder, leaf in given if isinstance(leaf, Ref)}
+            yield node, inner, payload, {name: label for name, label in read.items() if label}
+
+
+def _maker(makers: Mapping[str, Node], name: str) -> Node | None:
+    while name in makers and is_conversion(makers[name]) and converted(makers[name]) in makers:
+        name = converted(makers[name])
+    return makers.get(name)
+
+
+def _label(node: Node) -> str:
+    return row_name("inner", node.target, node.origin, node.module)
 
 
 def _differing_layers(
@@ -319,8 +334,9 @@ def _differing_grids(
         ran = values.grid(name)
         if grid is None or ran is None or not isinstance(grid.scale, float):
             continue
-        maker = makers.get(converted(makers[name]) if name in makers else name)
-        label = given.get(name, name) if maker is None else row_name("inner", maker.target, maker.origin, maker.module)
+        source = converted(makers[name]) if name in makers else name
+        maker = makers.get(source)
+        label = given.get(source, source) if maker is None else _label(maker)
         expected, other = (_finite(torch.tensor([scale], dtype=torch.float64)) for scale in (grid.scale, ran[0]))
         difference = _difference(f"the scale of {label}", instruction, expected, other)
         changes = [difference.change or f"{difference.name} differs"] if difference.rel_l2 > _SAME else []
