@@ -28,13 +28,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Culprit:
-    """A row at fault; `about` is its gap row, in which an inner row stands at the instruction of its delegate call."""
+    """A row at fault; `about` is its gap row, in which an inner row stands at the instruction of its delegate call.
+
+    `sharing` has the rows whose shares of the output's error are its own: an inner row's reach each output of the call.
+    """
 
     row: int
     place: Located
     about: pd.Series
     outer: int
     name: str
+    sharing: frozenset[int]
 
     @property
     def gap(self) -> Gap:
@@ -155,6 +159,9 @@ def _culprits(rows: Rows, insides: Mapping[Call, Tables]) -> Iterator[Culprit]:
     tables = rows.tables
     firsts = {call: first for first, call, _ in rows.parts() if call is not None}
     seen: set[Call] = set()
+    calls: dict[Call, set[int]] = {}
+    for row, gap in enumerate(tables.gaps):
+        calls.setdefault((gap.run, gap.instruction), set()).add(row)
     for row in tables.program_order:
         gap = tables.gaps[row]
         call = gap.run, gap.instruction
@@ -171,10 +178,11 @@ def _culprits(rows: Rows, insides: Mapping[Call, Tables]) -> Iterator[Culprit]:
                 address = name.split(" ", 1)[0]
                 full = ", ".join(filter(None, (f"{describe_row(placed.iloc[at])} inside {address}", label)))
                 number = firsts[call] + at
-                yield Culprit(number, Located(call, inner, at, number), placed.iloc[at].rename(number), row, full)
+                place, told = Located(call, inner, at, number), placed.iloc[at].rename(number)
+                yield Culprit(number, place, told, row, full, frozenset(calls[call]))
         elif not within:
             full = ", ".join(filter(None, (name, label)))
-            yield Culprit(row, Located(None, tables, row, row), about.drop("stack"), row, full)
+            yield Culprit(row, Located(None, tables, row, row), about.drop("stack"), row, full, frozenset((row,)))
 
 
 def _is_at_fault(tables: Tables, row: int) -> bool:

@@ -74,7 +74,7 @@ def diagnose(
     beside = decision.beside(culprit) if culprit is not None else []
     about = None if culprit is None else _row(analysis, culprit.row, culprit)
     if about is not None and culprit is not None:
-        share = analysis.attributions.share({suspect.outer for suspect in beside})
+        share = analysis.attributions.share(frozenset().union(*(suspect.sharing for suspect in beside)))
         about["share"] = None if culprit.gap.uncounted else share
         about["executions"] = len({suspect.run for suspect in decision.of_operator(culprit)})
         about["proof"] = _proof(analysis, decision, culprit, beside)
@@ -149,8 +149,7 @@ def _row(analysis: Analysis, row: int, culprit: Culprit | None = None) -> dict[s
         fingerprints = analysis.values.pair(row).fingerprints()
     except EtvizError:
         fingerprints = []
-    shares = analysis.attributions.last
-    share = None if shares is None else shares["share"].get(row if culprit is None else culprit.outer)
+    share = analysis.attributions.share((row,) if culprit is None else culprit.sharing)
     if place.gap.uncounted:
         share = None
     return {

@@ -172,7 +172,7 @@ class Finder:
 
     def _share(self, decision: Decision, culprit: Culprit) -> str:
         frame = self._attributions.last
-        share = self._attributions.share({item.outer for item in decision.beside(culprit)})
+        share = self._attributions.share(frozenset().union(*(item.sharing for item in decision.beside(culprit))))
         if frame is None or share is None or share < _LARGE_SHARE or culprit.gap.uncounted or frame.attrs["exact"]:
             return ""
         about = frame.attrs["about"]

@@ -66,7 +66,7 @@ def outputs_inside(inner: Replay, outputs: Sequence[Any], exact: Collection[Outp
     """The outputs of a zoomed delegate call if some values inside it had been exact; unlogged `outputs` are None."""
     before, after = (counterfactual(inner, {0: chosen})[0] for chosen in ((), exact))
     parts = zip(outputs, before, after, strict=True)
-    return [after if out is None else _shifted(out, before, after) for out, before, after in parts]
+    return [after if out is None else _shifted(after, before, out) for out, before, after in parts]
 
 
 class _Counterfactual(Evaluator):

@@ -12,22 +12,30 @@ from etviz.errors import UsageError
 from etviz.parity.port_changes import PortChange, Suspect, proposals
 from etviz.parity.port_result import Proof
 from etviz.parity.port_stages import Port, PortStage, first_difference
+from etviz.parity.runs import Point
 
 _ROUNDS: Final = 8
 _TRIES: Final = 400
 
 
-def search(port: Port, update: Callable[[], object]) -> tuple[list[Proof], list[Proof]]:
-    """All applied hypotheses; and the kept ones, each on top of those before."""
+def search(port: Port, update: Callable[[], object]) -> tuple[list[Proof], list[Proof], frozenset[Point]]:
+    """All applied hypotheses; the kept ones, each on top of those before; and the points that are another cut.
+
+    A change may not make a value differ that agreed. Where each one that fits does, the models cut the same
+    computation at another place there: one scales its embedding inside the module, the other behind it.
+    """
     proofs: list[Proof] = []
     kept: list[Proof] = []
+    cuts = frozenset[Point]()
     for _ in range(_ROUNDS):
         stages = port.stages()
         first = first_difference(stages)
         if first is None:
             break
         suspect = Suspect(port, first, stages)
+        agreed = {stage.pair.point for stage in stages if stage.agrees}
         best: Proof | None = None
+        spoiling = False
         wide_first = itertools.chain(proposals(suspect), proposals(replace(suspect, wide=False)))
         for count, hypothesis in enumerate(wide_first):
             if count >= _TRIES:
@@ -36,16 +44,22 @@ def search(port: Port, update: Callable[[], object]) -> tuple[list[Proof], list[
             update()
             if proof is None:
                 continue
+            if proof.proved and proof.first is not None and proof.first.pair.point in agreed:
+                proof, spoiling = replace(proof, proved=False), True
             proofs.append(proof)
             if proof.proved and (best is None or _rank(port, proof) > _rank(port, best)):
                 best = proof
             if best is not None and best.first is None:
                 break
-        if best is None:
+        if best is not None:
+            kept.append(best)
+            port = port.changed(best.hypothesis.edits, best.hypothesis.hidden)
+        elif spoiling:
+            cuts |= {first.pair.point}
+            port = replace(port, pairs=[pair for pair in port.pairs if pair.point != first.pair.point])
+        else:
             break
-        kept.append(best)
-        port = port.changed(best.hypothesis.edits, best.hypothesis.hidden)
-    return proofs, kept
+    return proofs, kept, cuts
 
 
 def _rank(port: Port, proof: Proof) -> float:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from etviz.parity.port_changes import PortChange
 from etviz.parity.port_stages import OUTPUT, Port, PortStage, first_difference
+from etviz.parity.runs import Point
 from etviz.tensors.metrics import figure
 
 if TYPE_CHECKING:
@@ -38,11 +39,19 @@ def place(stage: PortStage) -> str:
     return "the outputs" if point == OUTPUT else f"the {point.side} of {point.module}"
 
 
+_CUT: Final = "differs, and what follows agrees: the models cut the same computation at another place"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 class Parity:
     """Two eager models compared, parameter by parameter and module by module. Made by `etviz.parity`."""
 
-    def __init__(self, port: Port, tried: list[Proof], kept: list[Proof]) -> None:
+    def __init__(self, port: Port, tried: list[Proof], kept: list[Proof], cuts: frozenset[Point] = frozenset()) -> None:
         self._port = port
+        self._cuts = cuts
         self._tried = tried
         self._kept = kept
         self._stages = port.stages()
@@ -89,9 +98,12 @@ class Parity:
 
     @property
     def first(self) -> pd.Series[Any] | None:
-        """The row of `stages` that differs first, or None."""
-        differing = self.stages.index[~self.stages["agrees"]]
-        return self.stages.loc[differing[0]] if len(differing) else None
+        """The row of `stages` that differs first and has an effect, or None."""
+        first = self._first()
+        return None if first is None else self.stages.loc[self._stages.index(first)]
+
+    def _first(self) -> PortStage | None:
+        return first_difference([stage for stage in self._stages if stage.pair.point not in self._cuts])
 
     @property
     def agrees(self) -> bool:
@@ -127,11 +139,15 @@ class Parity:
         """The verdict, the first value that differs, and the change that puts it right."""
         names = f"{type(self._port.model).__name__} and {type(self._port.reference).__name__}"
         lines = [f"{names}: {self._matched()}"]
-        first = first_difference(self._stages)
+        first = self._first()
         compared = f"{len(self._stages)} values compared"
         if first is None:
-            worst = figure(max((stage.severity for stage in self._stages), default=0.0), 2)
-            lines.append(f"The models agree: {compared}, all within rounding (at most {worst} times the noise).")
+            apart = [place(stage) for stage in self._stages if not stage.agrees]
+            worst = figure(max((stage.severity for stage in self._stages if stage.agrees), default=0.0), 2)
+            which = f"all but {len(apart)}" if apart else "all"
+            lines.append(f"The models agree: {compared}, {which} within rounding (at most {worst} times the noise).")
+            if apart:
+                lines.append(f"{_sentence(apart[0])} {_CUT}.")
             return "\n".join(lines)
         point = first.pair.point
         others = " + ".join(other.module or "the model" for other in first.pair.others)
@@ -141,11 +157,13 @@ class Parity:
         )
         if point.side == "input":
             lines.append(f"The values before it agree: it arises in {point.module.rpartition('.')[0] or 'the model'}.")
+        lines += [f"{_sentence(place(stage))} {_CUT}." for stage in self._stages if stage.pair.point in self._cuts]
         lines += [f"Proved: {proof}." for proof in self.proofs]
         left = self._kept[-1:]
         if not left or left[0].first is not None or left[0].hypothesis.name == "module":
             tried = ", ".join(dict.fromkeys(proof.hypothesis.name for proof in self._tried)) or "none fits"
-            where = place(left[0].first) if left and left[0].first is not None else place(first)
+            after = self.proofs[-1].first if self.proofs else None
+            where = place(after or first)
             lines.append(f"No hypothesis explains {where}; tried: {tried}.")
             lines += [f"Located: {proof}." for proof in left if proof.hypothesis.name == "module"]
         return "\n".join(lines)

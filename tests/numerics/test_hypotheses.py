@@ -379,3 +379,37 @@ def test_what_does_not_fit_the_operator_is_not_said(name: str) -> None:
     found = {item.name for item in fingerprints(right(*inputs), wrong(*inputs))}
     assert found & unfit, "the pattern is there"
     assert not {item for item in found & unfit if fits(item, operators, on_grid=False)}
+
+
+class TwoOutputs(nn.Module):
+    """One delegate gives `y`, which is right, and what `second` makes of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (nn.Linear(8, 8) for _each in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.tanh(self.first(x))
+        return torch.sinh(y) + torch.sinh(self.third(torch.tanh(self.second(y))))
+
+
+def two_outputs(factor: float = 1.0) -> nn.Module:
+    torch.manual_seed(0)
+    model = TwoOutputs()
+    with torch.no_grad():
+        model.second.weight[3, 1] *= factor
+    return model
+
+
+@pytest.mark.parametrize("factor", [-6.0, math.nan])
+def test_the_share_and_the_proof_of_an_operator_inside_a_delegate_of_several_outputs(
+    factor: float, tmp_path: Path
+) -> None:
+    """All of the error is its own, and goes with it, NaN too."""
+    x = matrix(5, 8)
+    found = run_against(two_outputs(), two_outputs(factor), (x,), tmp_path, partitioner=[XnnpackPartitioner()])
+    culprit = found.diagnosis()["culprit"]
+    assert culprit["inside_of"] is not None
+    assert "second" in culprit["name"]
+    assert [output["matches"] for output in culprit["proof"]["outputs"]] == [True]
+    assert math.isnan(factor) or culprit["share"] == pytest.approx(1.0, abs=0.05)

@@ -71,3 +71,42 @@ def test_a_fault_between_modules_is_proved(fault: dict[str, Any], proved: str) -
     ids = torch.randint(WORDS, (1, 10), generator=torch.Generator().manual_seed(1))
     found = etviz.parity(_Decoder(**fault).eval(), reference=_Decoder().eval(), inputs=ids)
     assert f"Proved: {proved}the outputs agree" in found.summary()
+
+
+class Cut(nn.Module):
+    """Scales what its embedding gives inside of that module, or behind it."""
+
+    def __init__(self, inside: bool) -> None:
+        super().__init__()
+        self.embedding = _Scaled(40, 16) if inside else nn.Embedding(40, 16)
+        self.scale = 1.0 if inside else 4.0
+        self.norm, self.up, self.down = nn.LayerNorm(16), nn.Linear(16, 32), nn.Linear(32, 40)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(tokens) * self.scale
+        return self.down(torch.tanh(self.up(self.norm(x))))
+
+
+class _Scaled(nn.Embedding):
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return super().forward(tokens) * 4.0
+
+
+@pytest.mark.parametrize("epsilon", [1e-5, 1e-2])
+def test_models_that_cut_the_same_computation_at_another_place(epsilon: float) -> None:
+    """No change that spoils what agreed is a proof; a fault behind that place is found."""
+    torch.manual_seed(0)
+    reference, model = Cut(inside=True), Cut(inside=False)
+    model.load_state_dict(reference.state_dict())
+    model.norm.eps = epsilon
+    found = etviz.parity(model, reference, torch.arange(12)[None])
+    assert "The output of embedding differs, and what follows agrees" in found.summary()
+    assert found.agrees == (epsilon == 1e-5)
+    if found.agrees:
+        assert found.first is None
+        assert found.hypothesis is None
+        return
+    assert found.first is not None
+    assert found.first["module"] == "norm"
+    assert [proof.hypothesis.name for proof in found.proofs] == ["epsilon"]
+    assert found.proofs[-1].first is None
