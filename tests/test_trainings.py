@@ -204,6 +204,14 @@ def test_another_grid_of_an_activation_is_named_not_the_bias_that_is_counted_in_
     assert "linear_1 (another quantization of its input1)" in found.zoom(found.worst(1).index[0]).summary()
 
 
+def test_a_quantized_form_is_given_out_as_a_program_that_computes_the_same(static: Static, tmp_path: Path) -> None:
+    found = static.load_with("_scale_0", 1.0, tmp_path)
+    program = found.export.exported_program("exported")
+    expected = static.model(*static.inputs)
+    (given,) = program.module()(*static.inputs)
+    torch.testing.assert_close(given, expected, rtol=0, atol=0)
+
+
 def test_another_zero_point_of_an_activation_is_named(static: Static, tmp_path: Path) -> None:
     found, zero = static.load_with_grid("linear_1", 2, 5, tmp_path)
     told = [str(item) for item in found.analysis.tables.constants]
@@ -285,6 +293,26 @@ def test_other_steps_of_a_layer_whose_input_is_quantized_at_run_time(kind: str, 
         assert len(told) == (row is not None)
         which = "row 3" if kind == "8da4w" else r"element \(3, 0\)"
         assert all(re.match(rf"{which} of \S+ is ×4, in whose steps", text) for text in told)
+
+
+@pytest.mark.parametrize("kind", ["8da4w", "dynamic"])
+@pytest.mark.parametrize("change", [0.0, 0.5, torch.inf])
+def test_a_float_bias_of_a_layer_whose_input_is_quantized_at_run_time(kind: str, change: float, tmp_path: Path) -> None:
+    width: Any = getattr(torch, "int4" if kind == "8da4w" else "int8")
+    granularity = PerGroup(32) if kind == "8da4w" else PerAxis(0)
+    x = torch.randn(5, 64, generator=torch.Generator().manual_seed(0))
+    for name, added in (("right", 0.0), ("wrong", change)):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(64, 96), nn.Tanh(), nn.Linear(96, 32)).requires_grad_(False)
+        model.get_parameter("2.bias")[7] += added
+        quantize_(model, Int8DynamicActivationIntxWeightConfig(weight_dtype=width, weight_granularity=granularity))
+        (tmp_path / name).mkdir()
+        etviz.debug(model, (x,), "xnnpack", workdir=tmp_path / name)
+    files: dict[str, Any] = {item: tmp_path / "wrong" / NAMES[item] for item in ("etdump", "debug_buffer", "pte")}
+    found = etviz.load(**files, etrecord=tmp_path / "right" / NAMES["etrecord"])
+    told = [difference.change for difference in found.analysis.tables.constants]
+    assert len(told) == bool(change)
+    assert all(text.startswith("element 7 of 2.bias is ") for text in told), told
 
 
 def test_elements_of_a_bias_that_are_rounded_otherwise_are_no_difference(static: Static, tmp_path: Path) -> None:

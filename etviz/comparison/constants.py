@@ -289,7 +289,7 @@ def _label(node: Node) -> str:
 def _differing_layers(
     values: PayloadValues, inner: Graph, instruction: int, weights: Mapping[str, torch.Tensor], names: Mapping[str, str]
 ) -> Iterator[Difference]:
-    """Steps of weights, and biases as whole multiples of the program's steps, where other roundings are the same."""
+    """Steps of weights, and biases: of static layers as multiples of steps, where other roundings are the same."""
     uses = Uses(inner)
     for node in inner.nodes:
         layer = _layer(uses, node)
@@ -299,23 +299,26 @@ def _differing_layers(
             continue
         other = _finite(torch.from_numpy(ran[0].astype(np.float64))).reshape(expected.shape)
         kept = expected.to(getattr(torch, ran[1])).double()
-        bias, counts = weights.get(layer.bias), values.bias_counts(node.name)
-        if bias is not None and counts is not None and counts.size == bias.numel() and layer.of_input is not None:
-            step = (values.grid(layer.given) or (layer.of_input,))[0] * other
-            step, numbers = step.reshape(-1), torch.from_numpy(counts.astype(np.float64))
-            plain = bias.detach().double().reshape(-1)
-            same = _are_counts(numbers, plain / step) | _are_counts(
-                numbers, plain / (layer.of_input * expected.reshape(-1))
-            )
-            if not same.all():
+        bias, in_file = weights.get(layer.bias), values.bias(node.name)
+        if bias is not None and in_file is not None and in_file.size == bias.numel():
+            numbers, plain = torch.from_numpy(in_file.astype(np.float64)), bias.detach().double().reshape(-1)
+            if layer.of_input is None:
+                same = torch.isclose(numbers, bias.detach().float().double().reshape(-1), 0.0, 0.0, equal_nan=True)
+            else:
+                step = ((values.grid(layer.given) or (layer.of_input,))[0] * other).reshape(-1)
+                in_record = layer.of_input * expected.reshape(-1)
+                same = _are_counts(numbers, plain / step) | _are_counts(numbers, plain / in_record)
                 numbers = torch.where(same, plain, numbers * step)
+            if not same.all():
                 yield _difference(names[layer.bias], instruction, bias, numbers)
         other = torch.where((other - kept).abs() <= _SAME * kept, expected, other)
         if not torch.equal(other, expected):
             held, weight = layer.of_weight, names.get(layer.weight, "the weight")
             name = names[held] if isinstance(held, str) else f"the scale of {weight}"
             difference = _difference(name, instruction, expected, other.reshape(-1))
-            counted = names.get(layer.bias, weight if isinstance(held, str) else "")
+            counted = weight if isinstance(held, str) else ""
+            if layer.of_input is not None:
+                counted = names.get(layer.bias, counted)
             steps = f", in whose steps {counted} is counted" if counted else ""
             yield replace(difference, change=f"{difference.change or name}{steps}", is_grid=True)
 

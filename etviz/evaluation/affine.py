@@ -66,7 +66,11 @@ class AffineOperator:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result = self._function(*args, **kwargs)
-        return operator_of(self._target)(*args, **kwargs) if result is None else result
+        return self.overload(*args, **kwargs) if result is None else result
+
+    @property
+    def overload(self) -> Any:
+        return operator_of(self._target)
 
 
 def _choose(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from etviz.errors import PairingError
+from etviz.evaluation.affine import AffineOperator
 from etviz.evaluation.operator_rules import Operator, constant, resolve
 from etviz.graph.admitted import is_admitted
 from etviz.graph.inline import inline
@@ -111,7 +112,8 @@ def _function(target: str) -> Any:
     if library == "dim_order_ops":
         importlib.import_module("executorch.exir")  # registers them
     function = operator_of(target) if in_place or library == "dim_order_ops" else resolve(target)
-    return function.overload if isinstance(function, Operator) else function
+    overload = function.overload if isinstance(function, Operator) else function
+    return overload.overload if isinstance(overload, AffineOperator) else overload
 
 
 def _plain(name: str) -> str:

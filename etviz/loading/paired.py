@@ -209,9 +209,8 @@ class Paired:
         files = {
             kind: artifacts.named[kind] for kind in ("pte", "etrecord", "record", "data") if kind in artifacts.named
         }
-        state = known_files.alike(
-            files, f"constants by argument, grids, steps of weights, integer biases and their order of {self.method}"
-        )
+        claim = "constants by argument, grids, steps of weights, biases of quantized layers and their order"
+        state = known_files.alike(files, f"{claim} of {self.method}")
         if state and known_files.is_noted(state):
             return None
         from etviz.comparison.constants import ComparingConstants

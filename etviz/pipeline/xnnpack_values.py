@@ -257,11 +257,12 @@ class PayloadValues:
             return (np.frombuffer(content, "<u2").astype("<u4") << 16).view("<f4"), "bfloat16"
         return (np.frombuffer(content, "<f4"), "float32") if content and len(content) % 4 == 0 else None
 
-    def bias_counts(self, name: str) -> npt.NDArray[np.int32] | None:
+    def bias(self, name: str) -> npt.NDArray[np.int32 | np.float32] | None:
+        """Whole numbers of a static layer's steps, or float32 where the input's grid is chosen at run time."""
         tensor = self._tensors.get(self._argument(name, "bias_id"), {})
         content = self._payload.content(tensor["constant_buffer_idx"]) if tensor else b""
-        whole = content and len(content) % 4 == 0 and tensor["datatype"] not in _FLOATS
-        return np.frombuffer(content, "<i4") if whole else None
+        kind = "float32" if not tensor else _FLOATS.get(tensor["datatype"], "int32")
+        return np.frombuffer(content, kind) if content and len(content) % 4 == 0 and kind.endswith("32") else None
 
     def constants(self, name: str) -> list[bytes]:
         """What XNNPACK's operator reads of an operator of the graph."""
