@@ -16,9 +16,10 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuant
 from torch import Tensor, nn
 from torchao.quantization import Int8DynamicActivationIntxWeightConfig, PerAxis, PerGroup, quantize_
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from torchao.utils import unwrap_tensor_subclass
 
 import etviz
-from etviz.errors import ArtifactError
+from etviz.errors import ArtifactError, UsageError
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import Lowered, lower
 
@@ -313,6 +314,27 @@ def test_a_float_bias_of_a_layer_whose_input_is_quantized_at_run_time(kind: str,
     told = [difference.change for difference in found.analysis.tables.constants]
     assert len(told) == bool(change)
     assert all(text.startswith("element 7 of 2.bias is ") for text in told), told
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_a_reference_that_torchao_quantized(wrapped: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model: Any = nn.Sequential(nn.Linear(64, 96), nn.Tanh(), nn.Linear(96, 32)).requires_grad_(False)
+    width: Any = getattr(torch, "int4")  # noqa: B009 - pyright does not know it
+    quantize_(model, Int8DynamicActivationIntxWeightConfig(weight_dtype=width, weight_granularity=PerGroup(32)))
+    model, inputs = model if wrapped else unwrap_tensor_subclass(model), (torch.randn(5, 64),)
+    lowered = lower(model, inputs, tmp_path, partitioner=[XnnpackPartitioner()])
+    assert lowered.etrecord is not None
+    run = execute(lowered.pte, [inputs], workdir=tmp_path)
+    assert run.etdump is not None
+    found = etviz.load(
+        run.etdump, debug_buffer=run.debug_buffer, pte=lowered.pte, etrecord=lowered.etrecord, inputs=inputs
+    )
+    if wrapped:
+        with pytest.raises(UsageError, match="unwrap_tensor_subclass"):
+            found.against(model)
+    else:
+        assert found.against(model).outputs["matches"].all()
 
 
 def test_elements_of_a_bias_that_are_rounded_otherwise_are_no_difference(static: Static, tmp_path: Path) -> None:

@@ -45,6 +45,9 @@ _UNKNOWN: Final = f"{NO_PARTNER} in the reference"
 _NO_EXPORT: Final = "the files hold no exported program to pair it with: give the ETRecord (etrecord=)"
 
 
+_WRAPPED: Final = "export.access_subclass_inner_tensor"
+
+
 @dataclass(slots=True)
 class AlignedModels:
     """A model beside the program.
@@ -69,6 +72,11 @@ def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]])
         raise UsageError(_NO_EXPORT)
     form, engine = ProgramForm.of(replay.stages[EXPORTED]()), Stages(replay)
     program = form.values.graph
+    if any(node.target.startswith(_WRAPPED) for node in program.nodes):
+        raise UsageError(
+            "the exported form in the ETRecord keeps weights in a subclass of tensors, as torchao's quantize_ does, "
+            "which etviz does not open: export torchao.utils.unwrap_tensor_subclass(model), and give that as reference"
+        )
     if any(map(is_conversion, program.nodes)) and not any(map(is_conversion, graph.nodes)):
         raise UsageError(
             "the program is quantized and the reference is not: give the quantized model, or see quantization()"
