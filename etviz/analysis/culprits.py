@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Culprit:
     """A row at fault; `about` is its gap row, in which an inner row stands at the instruction of its delegate call.
 
-    `sharing` has the rows whose shares of the output's error are its own: an inner row's reach each output of the call.
+    `sharing` has the rows that add up to its share of the output's error: all of the call for an inner row.
     """
 
     row: int

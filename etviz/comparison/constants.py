@@ -216,7 +216,7 @@ def _inside_delegates(
     weights: Mapping[str, torch.Tensor],
     doubtful: Mapping[int, Sequence[_Use]],
 ) -> list[Difference]:
-    """`doubtful` constants equal others, so that contents do not tell which of them the `.pte` has."""
+    """`doubtful` constants equal others: contents do not tell them apart."""
     constants, grids, names = list[Difference](), list[Difference](), constant_names(graph)
     groups = _groups(graph)
     for node, inner, payload, given in _payloads(program, method, graph, names):
@@ -258,7 +258,7 @@ def _look(tensor: torch.Tensor) -> tuple[int, bytes]:
 def _payloads(
     program: Program, method: str, graph: Graph, names: Mapping[str, str]
 ) -> Iterator[tuple[Node, Graph, memoryview, dict[str, str]]]:
-    """The last names what a delegate takes: constants, and operators outside."""
+    """The last names a delegate's inputs: constants, and operators outside."""
     told = {placeholder.name: names[placeholder.target] for placeholder in graph.inputs if placeholder.target in names}
     made: dict[str, list[Node]] = {}
     for node in graph.nodes:
@@ -503,7 +503,7 @@ class _Blobs:
             self._by_size.setdefault(data.size, []).append(at)
 
     def argument(self, use: _Use, tensor: torch.Tensor) -> torch.Tensor | None:
-        """What the instruction reads: `tensor`, other numbers (flat, float64, in its order), or None if unknown."""
+        """The instruction's constant: `tensor`, other numbers (flat, float64, in its order), or None if unknown."""
         call = self._calls.get(use.instruction)
         if use.argument is None or call is None or use.argument[0] >= len(call.args) or tensor.dtype.is_complex:
             return None

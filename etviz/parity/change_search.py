@@ -19,7 +19,7 @@ _TRIES: Final = 400
 
 
 def search(port: Port, update: Callable[[], object]) -> tuple[list[Proof], list[Proof], frozenset[Point]]:
-    """All applied hypotheses; the kept ones, each on top of those before; and the points that are another cut.
+    """All applied hypotheses; the kept ones, each on top of the earlier ones; and the points of another cut.
 
     A change may not make a value differ that agreed. Where each one that fits does, the models cut the same
     computation at another place there: one scales its embedding inside the module, the other behind it.

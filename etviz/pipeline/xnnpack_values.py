@@ -265,7 +265,7 @@ class PayloadValues:
         return np.frombuffer(content, kind) if content and len(content) % 4 == 0 and kind.endswith("32") else None
 
     def constants(self, name: str) -> list[bytes]:
-        """What XNNPACK's operator reads of an operator of the graph."""
+        """The constants of XNNPACK's operator for an operator of the graph."""
         read = (value for _, value in tensors_of(self._arguments(name)) if self._is_constant(value))
         return [self._payload.content(self._tensors[value]["constant_buffer_idx"]) for value in read]
 
