@@ -88,8 +88,10 @@ class RowTensors:
             return False
         read = dict(zip(table["name"], table["pte"], strict=True))
         blamed = read.keys() & set(hypothesis.evidence.split()) if hypothesis.name == WEIGHTS else set()
-        differing = read.keys() & {difference.name for difference in place.tables.constants}
-        return not blamed & differing if differing else any(read[name] == SAME for name in blamed)
+        differing = {item.name: item for item in place.tables.constants if item.name in read}
+        if any(item.is_grid for item in differing.values()):
+            return False  # a weight's steps make its numbers, too
+        return not blamed & differing.keys() if differing else any(read[name] == SAME for name in blamed)
 
     def _hypothesis(self, place: Located) -> Fingerprint | None:
         gap, tables, beyond = place.gap, place.tables, ("warn", "bad")

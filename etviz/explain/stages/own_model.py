@@ -75,7 +75,7 @@ def paired(replay: Replay, graph: Graph, digests: Mapping[str, tuple[str, str]])
     if any(node.target.startswith(_WRAPPED) for node in program.nodes):
         raise UsageError(
             "the exported form in the ETRecord keeps weights in a subclass of tensors, as torchao's quantize_ does, "
-            "which etviz does not open: export torchao.utils.unwrap_tensor_subclass(model), and give that as reference"
+            "which etviz does not open: export and lower torchao.utils.unwrap_tensor_subclass(model), and run it again"
         )
     if any(map(is_conversion, program.nodes)) and not any(map(is_conversion, graph.nodes)):
         raise UsageError(
