@@ -80,7 +80,7 @@ class Analysis:
         self.graph = findings.graph
         self.rows = Rows(Tables(findings, findings.compared))
         self.notes: Mapping[tuple[Call | None, int], str] = {}
-        self.values = RowTensors(self.rows, findings.check_files, self.constants)
+        self.values = RowTensors(self.rows, findings.check_files, weakref.WeakMethod(self.constants))
         self.zooms = Zooms(findings, self.rows)
         self.attributions = Attributions(self.rows)
         self.quantization = Quantization(self.rows, whole=findings.zoom is None)

@@ -82,8 +82,11 @@ class RowTensors:
         """By the constants of the `.pte`: it has another one, or the weight that is said to differ."""
         if hypothesis.name != WEIGHTS and not place.tables.constants:
             return False
+        constants = self._constants()
+        if constants is None:
+            return False
         try:
-            table = self._constants(place.number)
+            table = constants(place.number)
         except EtvizError:
             return False
         read = dict(zip(table["name"], table["pte"], strict=True))
