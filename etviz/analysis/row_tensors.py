@@ -58,7 +58,9 @@ class RowPair:
 
 
 class RowTensors:
-    def __init__(self, rows: Rows, check_files: Callable[[], None], constants: Callable[[int], pd.DataFrame]) -> None:
+    """`constants` is a weak method: its owner owns this."""
+
+    def __init__(self, rows: Rows, check_files: Callable[[], None], constants: Callable[[], Any]) -> None:
         self._rows, self._check_files, self._constants = rows, check_files, constants
 
     @during("fetching the tensors of a row")
